@@ -46,7 +46,7 @@ def _workload(fields: dict[str, Any]) -> str:
 
 
 def shown(relative: across.Relative, *columns: str) -> list[tuple[Any, ...]]:
-    return [tuple(row[name] for name in columns) for row in relative.table]
+    return [tuple(row.value(name) for name in columns) for row in relative.table]
 
 
 def test_each_gpu_is_set_over_the_baseline_gpu_by_workload_stack_and_number_of_devices(tmp_path: Path) -> None:
@@ -64,12 +64,10 @@ def test_each_gpu_is_set_over_the_baseline_gpu_by_workload_stack_and_number_of_d
     ]  # fmt: skip
     of_slow, _, of_one, of_two = relative.table
     expected = pair(fast, slow).interval
-    assert (of_slow["ratio"], of_slow["ratio_low"], of_slow["ratio_high"]) == (1.0, 1.0, 1.0)
-    assert (of_one["ratio"], of_one["ratio_low"], of_one["ratio_high"]) == pytest.approx(
-        (expected.value, expected.low, expected.high)
-    )
-    assert of_two["ratio"] == pytest.approx(490 / 180) and math.isnan(of_two["ratio_low"])
-    assert of_one["workload"] == "resnet50-train-fp32-b4-224px" and of_one["throughput"] == pytest.approx(251)
+    assert (of_slow.ratio, of_slow.ratio_low, of_slow.ratio_high) == (1.0, 1.0, 1.0)
+    assert (of_one.ratio, of_one.ratio_low, of_one.ratio_high) == pytest.approx((expected.value, expected.low, expected.high))
+    assert of_two.ratio == pytest.approx(490 / 180) and math.isnan(of_two.ratio_low)
+    assert of_one.workload == "resnet50-train-fp32-b4-224px" and of_one.throughput == pytest.approx(251)
 
 
 def test_two_machines_with_one_gpu_are_two_rows_and_one_row_over_machines(tmp_path: Path) -> None:
@@ -87,12 +85,12 @@ def test_two_machines_with_one_gpu_are_two_rows_and_one_row_over_machines(tmp_pa
     ]  # fmt: skip
     rows = relative.table
     over_machines = pair([200, 212], [100, 104]).interval
-    assert (rows[3]["ratio"], rows[3]["ratio_low"], rows[3]["ratio_high"]) == pytest.approx(
+    assert (rows[3].ratio, rows[3].ratio_low, rows[3].ratio_high) == pytest.approx(
         (over_machines.value, over_machines.low, over_machines.high)
     )
-    assert (rows[3]["throughput"], rows[3]["baseline_machines"]) == (pytest.approx(206), 2)
-    assert rows[4]["ratio"] == pytest.approx(200 / 102)
-    assert rows[1]["ratio"] == pytest.approx(100 / 102) and math.isnan(rows[1]["ratio_low"])
+    assert (rows[3].throughput, rows[3].baseline_machines) == (pytest.approx(206), 2)
+    assert rows[4].ratio == pytest.approx(200 / 102)
+    assert rows[1].ratio == pytest.approx(100 / 102) and math.isnan(rows[1].ratio_low)
 
 
 def test_one_machine_beside_two_has_an_interval_over_launches_and_says_so(tmp_path: Path) -> None:
@@ -100,14 +98,14 @@ def test_one_machine_beside_two_has_an_interval_over_launches_and_says_so(tmp_pa
     table = fleet(
         tmp_path, a=("4090", noisy), b=("h100", [launch(200.0)] * 3), c=("h100", [launch(220.0)] * 3),
     )  # fmt: skip
-    (pooled,) = (row for row in across.relative_table(CellIndex(table), "4090").table if row["machines"] == 2)
+    (pooled,) = (row for row in across.relative_table(CellIndex(table), "4090").table if row.machines == 2)
     over_launches = pair([210.0, 210.0, 210.0], [99.0, 100.0, 101.0]).interval
-    assert (pooled["level"], pooled["ratio"]) == ("launches", pytest.approx(over_launches.value))
-    assert (pooled["ratio_low"], pooled["ratio_high"]) == pytest.approx((over_launches.low, over_launches.high), rel=1e-3)
+    assert (pooled.level, pooled.ratio) == ("launches", pytest.approx(over_launches.value))
+    assert (pooled.ratio_low, pooled.ratio_high) == pytest.approx((over_launches.low, over_launches.high), rel=1e-3)
     other = across.relative_table(CellIndex(table), "H100")
-    (single,) = (row for row in other.table if row["machine"] == "a")
-    assert (single["level"], single["ratio"]) == ("launches", pytest.approx(1 / over_launches.value))
-    assert single["ratio_low"] == pytest.approx(1 / pooled["ratio_high"])
+    (single,) = (row for row in other.table if row.machine == "a")
+    assert (single.level, single.ratio) == ("launches", pytest.approx(1 / over_launches.value))
+    assert single.ratio_low == pytest.approx(1 / pooled.ratio_high)
 
 
 def test_stacks_of_one_torch_release_stand_for_each_other_and_are_marked(tmp_path: Path) -> None:
@@ -217,11 +215,11 @@ def test_verdicts_are_corrected_for_the_number_of_ratios_and_the_baseline_has_no
     rates = [200.0, 50.0, *[100.0] * 9, 101.8]
     table = fleet(tmp_path, desk=("4090", launches(*[100.0] * 12)), rack=("h100", launches(*rates)))
     relative = across.relative_table(CellIndex(table), "RTX 4090")
-    rows = [row for row in relative.table if row["gpu"].startswith("H100")]
-    by_ratio = {round(row["ratio"], 3): row["verdict"] for row in rows}
+    rows = [row for row in relative.table if row.gpu.startswith("H100")]
+    by_ratio = {round(row.ratio, 3): row.verdict for row in rows}
     assert by_ratio == {2.0: "FASTER", 0.5: "SLOWER", 1.0: "SAME", 1.018: "AMBIGUOUS"}
-    (close,) = [row for row in rows if round(row["ratio"], 3) == 1.018]
-    assert close["ratio_low"] > 1.0 and close["adjusted_p_value"] > 0.05, "by itself it would be FASTER"
+    (close,) = [row for row in rows if round(row.ratio, 3) == 1.018]
+    assert close.ratio_low > 1.0 and close.adjusted_p_value > 0.05, "by itself it would be FASTER"
     assert {verdict for gpu, verdict in shown(relative, "gpu", "verdict") if gpu == "RTX 4090"} == {""}
 
 
@@ -231,8 +229,8 @@ def test_pooled_machines_are_judged_by_the_launches_of_all(tmp_path: Path) -> No
 
     table = fleet(tmp_path, a=("h100", three(300.0)), b=("h100", three(310.0)), desk=("4090", three(100.0)))
     for baseline, verdict in (("RTX 4090", "FASTER"), ("H100", "SLOWER")):
-        rows = [row for row in across.relative_table(CellIndex(table), baseline).table if row["of_gpu"] and row["level"]]
-        assert [row["verdict"] for row in rows] == [verdict] and rows[0]["adjusted_p_value"] < 0.001
+        rows = [row for row in across.relative_table(CellIndex(table), baseline).table if row.of_gpu and row.level]
+        assert [row.verdict for row in rows] == [verdict] and rows[0].adjusted_p_value < 0.001
 
 
 def test_geometric_means_count_what_is_missing_and_why(tmp_path: Path) -> None:
@@ -242,10 +240,10 @@ def test_geometric_means_count_what_is_missing_and_why(tmp_path: Path) -> None:
         b=("h100", [launch(200.0, job=jobs[0]), launch(800.0, job=jobs[1]), launch(0.1, job=jobs[2], outcome="oom")]),
     )  # fmt: skip
     means = across.relative_means(across.relative_table(CellIndex(table), "4090").table)
-    assert [(row["gpu"], row["count"], row["n"], row["missing"], row["missing_why"]) for row in means] == [
+    assert [(row.gpu, row.count, row.n, row.missing, row.missing_why) for row in means] == [
         ("RTX 4090", 1, 4, 0, ""), ("H100 SXM5 80GB", 1, 2, 2, "1 oom, 1 not measured"),
     ]  # fmt: skip
-    assert means[1]["ratio"] == pytest.approx(4.0)
+    assert means[1].ratio == pytest.approx(4.0)
 
 
 def test_the_baseline_is_the_gpu_that_was_launched_first_unless_one_is_named(tmp_path: Path) -> None:
@@ -291,8 +289,8 @@ def test_throughput_per_watt_joule_gigabyte_and_price(tmp_path: Path) -> None:
     (cell,) = run_summary.cells_table(CellIndex(prices.charged(table, held)).every)
     row = machines.worth(cell, held)
     assert row is not None
-    assert row["per_watt"] == pytest.approx(2 / 200) and row["per_gb"] == pytest.approx(2 / 24)
-    assert row["per_price"] == pytest.approx(2 / 1.6) and row["cost"] == pytest.approx(1e6 * 0.5 / 3600 / 2)
+    assert row.per_watt == pytest.approx(2 / 200) and row.per_gb == pytest.approx(2 / 24)
+    assert row.per_price == pytest.approx(2 / 1.6) and row.cost == pytest.approx(1e6 * 0.5 / 3600 / 2)
     unpriced = machines.worth(cell, prices.NONE)
     assert unpriced is not None
-    assert math.isnan(unpriced["per_price"]) and unpriced["machine"] == "a"
+    assert math.isnan(unpriced.per_price) and unpriced.machine == "a"

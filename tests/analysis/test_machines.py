@@ -78,9 +78,7 @@ def test_facts_that_two_machines_lack_are_never_the_same(tmp_path: Path, facts: 
     table = machines.fleet_rows((m, run_summary.launch_rows(run.launches())) for m, run in zip(both, runs, strict=True))
     assert [row.gpu for row in table] == [machine.gpu for machine in both]
     together = across.relative_table(CellIndex(table)).table
-    assert max(row["machines"] for row in together) == (2 if pooled else 1), (
-        "one figure of both machines only if they are alike"
-    )
+    assert max(row.machines for row in together) == (2 if pooled else 1), "one figure of both machines only if they are alike"
 
 
 def test_a_run_without_an_identity_is_of_the_machine_of_its_folder_if_that_has_one(tmp_path: Path) -> None:

@@ -80,23 +80,12 @@ def test_a_pair_with_a_failed_side_stays_and_is_counted(tmp_path: Path) -> None:
     table = pd.DataFrame(speedups.settings_table(index(tmp_path, *cells)))
     compiled = table[table["setting"] == "compile"]
     assert sorted(word for word in compiled["why"] if word) == ["baseline: oom", "crashed"]
-    (mean,) = speedups.geometric_means(compiled.to_dict("records"), ["setting"])
-    assert (mean["n"], mean["failed"], mean["ratio"]) == (1, 2, pytest.approx(2.0)) and math.isnan(mean["low"])
-
-
-def test_a_geometric_mean_is_unclipped_and_has_no_interval() -> None:
-    ratio_of = zip("xxxyzz", (0.5, 2.0, 8.0, math.nan, 2.0, 8.0), strict=True)
-    rows = [{"stack": stack, "ratio": ratio} for stack, ratio in ratio_of]
-    x, y, z = speedups.geometric_means(rows, ["stack"])
-    assert (x["ratio"], x["n"], x["failed"]) == (pytest.approx(2.0), 3, 0)
-    assert math.isnan(x["low"]) and math.isnan(x["high"])
-    assert (y["n"], y["failed"]) == (0, 1) and math.isnan(y["ratio"])
-    assert z["ratio"] == pytest.approx(4.0) and math.isnan(z["low"]) and math.isnan(z["high"])
+    assert [ratio for ratio in compiled["ratio"] if not math.isnan(ratio)] == [pytest.approx(2.0)]
 
 
 def test_nothing_at_all_gives_empty_tables(tmp_path: Path) -> None:
     empty = index(tmp_path)
-    assert speedups.speedup_table(empty) == speedups.settings_table(empty) == speedups.geometric_means([], ["setting"]) == []
+    assert speedups.speedup_table(empty) == speedups.settings_table(empty) == []
 
 
 def test_all_verdicts_of_a_report_are_corrected_together(tmp_path: Path) -> None:

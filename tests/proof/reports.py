@@ -91,8 +91,8 @@ def machines_cover(machines: int, random: Random) -> bool:
 
 def gpu_covers(random: Random) -> bool:
     """Return whether a job's ratio of two GPUs that are as fast covers 1, by three machines each."""
-    row = next(row for row in fleet(random, 3, 1)[0].table if row["gpu"] == "B" and row["of_gpu"])
-    return _covers(row, "ratio", 1.0)
+    row = next(row for row in fleet(random, 3, 1)[0].table if row.gpu == "B" and row.of_gpu)
+    return row.ratio_low <= 1.0 <= row.ratio_high
 
 
 def runs_mean_differs(random: Random) -> bool:

@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from support import Command, invented, invoke
 from support.read_back import frames
@@ -203,13 +205,13 @@ def test_the_bars_have_the_figures_of_the_exported_tables(results: Path) -> None
 def test_each_gpu_stands_at_its_best_and_the_best_stands_first(results: Path) -> None:
     fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
     charts = {chart.id: chart for chart in machines_page.shown_of(fleet, relative).charts}
-    every = [row for row in relative.table if row["of_gpu"] and row["n"]]
+    every = [row for row in relative.table if row.of_gpu and row.n]
     for (panel,) in charts["fastest"].panels:
         values = [row.value for row in panel.rows if row.value is not None]
         assert values == sorted(values, reverse=True)
-        model = {words.model(row["model"]): row["model"] for row in every}[panel.title]
+        model = {words.model(row.model): row.model for row in every}[panel.title]
         for row in panel.rows:
-            alone = [e["throughput"] for e in every if (e["gpu"], e["model"], e["count"]) == (row.label, model, 1)]
+            alone = [e.throughput for e in every if (e.gpu, e.model, e.count) == (row.label, model, 1)]
             assert row.value == max(alone) and dict(row.layers).keys() <= set(alone)
     whole = [row.label for (panel,) in charts["fastest-machine"].panels for row in panel.rows]
     assert set(whole) >= {"8 × B200 SXM", "4 × RTX 4090"}
@@ -220,16 +222,14 @@ def test_each_gpu_stands_at_its_best_and_the_best_stands_first(results: Path) ->
 
 def test_a_release_stands_at_its_fastest_batch_however_often_it_was_launched(results: Path) -> None:
     fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
-    for row in relative.table:
-        row["n"] = row["n"] and row["n"] + 2 * (row["batch"] == 64)  # the slower batch has more launches
+    more = [structs.replace(row, n=row.n and row.n + 2 * (row.batch == 64)) for row in relative.table]  # of the slower batch
+    relative = replace(relative, table=more)
     (amp,) = [
         panel for chart in machines_page.shown_of(fleet, relative).charts if chart.id == "versions"
         for beside in chart.panels for panel in beside if panel.title == "ResNet-50, AMP, eager"
     ]  # fmt: skip
-    alone = [row for row in relative.table if row["of_gpu"] and row["n"] and row["count"] == 1 and not row["compile"]]
-    rates = [
-        row["throughput"] for row in alone if (row["gpu"], row["model"], row["precision"]) == ("B200 SXM", "resnet50", "amp")
-    ]
+    alone = [row for row in relative.table if row.of_gpu and row.n and row.count == 1 and not row.compile]
+    rates = [row.throughput for row in alone if (row.gpu, row.model, row.precision) == ("B200 SXM", "resnet50", "amp")]
     assert len(rates) > 1 and max(rates) in [row.value for row in amp.rows]
 
 

@@ -11,10 +11,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct, structs
+
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import mean_of
-from torchmatrix.analysis.intervals import Interval, Moments, center_interval
+from torchmatrix.analysis.intervals import Interval, Moments, center_interval, geometric_mean
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_over_sum
 from torchmatrix.analysis.rows import (
     BATCH,
@@ -22,8 +24,8 @@ from torchmatrix.analysis.rows import (
     EQUIVALENT,
     MOST_DIFFERENCES,
     Difference,
+    FleetRow,
     Refused,
-    Row,
     StackUsed,
     counted_difference,
     counted_of_row,
@@ -37,7 +39,6 @@ from torchmatrix.analysis.rows import (
     task_of,
     work_differences,
 )
-from torchmatrix.analysis.speedups import geometric_means
 from torchmatrix.analysis.verdicts import MeanRatio, Significance, as_mean, judged, mean_of_machines, mean_ratio
 from torchmatrix.core.errors import BadInput
 
@@ -172,13 +173,48 @@ def _mean(cells: Sequence[Cell]) -> float:
 NOT_MEASURED = "not measured"
 
 
+class RelativeRow(FleetRow, frozen=True, kw_only=True):
+    """A row of relative_table. `of_gpu`: whether it stands for its GPU; `chosen_of`: for how many cells. The interval of the
+    throughput is over machines if there are several; `level`: what that of the ratio is over.
+    """
+
+    of_gpu: bool
+    chosen_of: int
+    failed: int
+    baseline_stack: str | None
+    baseline_batch: int | str | None
+    baseline_machines: int
+    baseline_n: int
+    baseline_throughput: float
+    stack_match: str | None
+    ratio: float = math.nan
+    ratio_low: float = math.nan
+    ratio_high: float = math.nan
+    level: str = ""
+    verdict: str = ""
+    adjusted_p_value: float = math.nan
+
+
+class RelativeMean(Struct, frozen=True, kw_only=True):
+    """The geometric mean of a GPU's `n` ratios on `count` devices, without an interval. `missing` have none; `missing_why` says
+    how many for which reason.
+    """
+
+    gpu: str
+    count: int
+    ratio: float
+    n: int
+    missing: int
+    missing_why: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relative:
     """The table of ratios to a GPU. `table`: its rows. `baseline`: the GPU. `batch`: same or own. `refused`: what is not
     compared, and why. `pairs`: the ratios of the rows that stand for their GPUs, without the baseline's own.
     """
 
-    table: list[Row]
+    table: list["RelativeRow"]
     baseline: str
     batch: str
     refused: tuple[Refused, ...]
@@ -225,10 +261,9 @@ def relative_table(cells: CellIndex, baseline: str | None = None, batch: str = "
     was released first (gpus.csv), else the first. `batch`: "same", or "own": each GPU's largest batch that ran. Of several
     device sets of one size the first that ran is taken; `chosen_of` says of how many cells.
 
-    A row is about one machine (`machine`), or about all `machines` with this GPU together (`machine` is None); `of_gpu` marks
-    the one row that stands for its GPU. `ratio` is NaN where there is none, and `why` says why; what only the baseline measured
-    has a row too. `level`: what the ratio's interval is over: launches, or machines where both sides have two or more of them.
-    The interval of the throughput is over machines if there are several. `verdict`: see verdicts.judged, corrected for the
+    A row is about one machine, or about all with this GPU together. `ratio` is NaN where there is none, and `why` says why;
+    what only the baseline measured has a row too. `level`: launches, or machines where both sides have two or more of them.
+    `verdict`: see verdicts.judged, corrected for the
     number of rows that stand for their GPU, and separately for that of the others; "" without a ratio and on the baseline's own
     rows. Raises BadInput for an unknown GPU.
     """
@@ -254,7 +289,6 @@ def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: st
     base = [candidate for candidate in candidates if candidate.cell.row.gpu == baseline]
     by_slot = group_by(base, lambda candidate: candidate.slot)
     by_job = group_by(base, lambda candidate: candidate.slot_of_any_batch)
-    rows: list[Row] = []
     compared: list[_Compared] = []
     refused: list[Refused] = []
     for gpu in gpus:
@@ -265,32 +299,31 @@ def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: st
             slot_cells = [candidate.cell for candidate in by_slot.get(side.first.slot, ())]
             alike = [candidate.cell for candidate in by_job.get(side.first.slot_of_any_batch, ())]
             new.append(_row(side, _counterpart(side.first.cell, slot_cells), alike, uncovered, batch))
-        rows += [item.row for item in new] + [_absent(gpu, cell, batch) for cell in uncovered]
-        compared += new
-        refused += refusals(gpu, baseline, [item.differences for item in new if item.row["of_gpu"]])
+        compared += [*new, *(_absent(gpu, cell, batch) for cell in uncovered)]
+        refused += refusals(gpu, baseline, [item.differences for item in new if item.row.of_gpu])
+    table = [item.row for item in compared]
     for of_gpu in (True, False):
-        family = [item for item in compared if item.row["of_gpu"] == of_gpu and item.row["level"]]
-        for item, verdict in zip(family, judged([item.pair for item in family]), strict=True):
-            item.row.update(verdict=verdict.verdict, adjusted_p_value=verdict.adjusted_p_value)
-    pairs = tuple(item.of_gpu for item in compared if item.of_gpu and item.row["gpu"] != baseline)
-    return Relative(table=rows, baseline=baseline, batch=batch, refused=tuple(refused), pairs=pairs)
+        family = [place for place, row in enumerate(table) if row.of_gpu == of_gpu and row.level]
+        for place, told in zip(family, judged([compared[place].pair for place in family]), strict=True):
+            table[place] = structs.replace(table[place], verdict=told.verdict, adjusted_p_value=told.adjusted_p_value)
+    pairs = tuple(item.of_gpu for item in compared if item.of_gpu and item.row.gpu != baseline)
+    return Relative(table=table, baseline=baseline, batch=batch, refused=tuple(refused), pairs=pairs)
 
 
-def relative_means(relative: Sequence[Row], by: Sequence[str] = ("gpu", "count")) -> list[Row]:
-    """Return geometric means of the ratios of the rows that stand for their GPUs, one row per combination of the columns `by`.
+def relative_means(relative: Iterable[RelativeRow]) -> list[RelativeMean]:
+    """Return the geometric means of the ratios of the rows that stand for their GPUs, for each GPU and number of devices."""
+    groups = group_by((row for row in relative if row.of_gpu), lambda row: (row.gpu, row.count))
+    means = []
+    for (gpu, count), group in groups.items():
+        ratios = [row.ratio for row in group if not math.isnan(row.ratio)]
+        mean, why = geometric_mean(ratios), _counted(row.why for row in group)
+        means.append(RelativeMean(
+            gpu=gpu, count=count, ratio=mean.value, n=len(ratios), missing=len(group) - len(ratios), missing_why=why,
+        ))  # fmt: skip
+    return means
 
-    `n`: how many ratios a mean is of; `missing` have none, and `missing_why` says how many for which reason. Means have no
-    interval.
-    """
-    rows = [row for row in relative if row["of_gpu"]]
-    groups = group_by(rows, lambda row: tuple(row[name] for name in by))
-    return [
-        mean | {"missing": mean["failed"], "missing_why": _counted(row["why"] for row in group)}
-        for mean, group in zip(geometric_means(rows, by), groups.values(), strict=True)
-    ]
 
-
-_JOB_COLUMNS = ("model", "mode", "precision", "compile", "unit", "count")
+_OF_LAUNCH = ("model", "mode", "precision", "compile", "unit", "count", "runtime", "batch")
 
 
 def _baseline(gpus: Sequence[str], word: str) -> str:
@@ -341,23 +374,14 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], uncovered: Se
     why, differences = _why_not(side, other, alike, uncovered, batch)
     pair, level = (Pair(why_not=why), "") if why else over_baseline(side.ran, other)
     rate = side.rate
-    row = {
-        **_cell_columns(first, batch),
-        "chosen_of": side.first.chosen_of,
-        "machine": first.machine if len(side.every) == 1 else None,
-        "machines": len(side.ran),
-        "of_gpu": side.of_gpu,
-        "n": sum(len(candidate.cell.samples) for candidate in side.every),
-        "failed": sum(candidate.cell.failed for candidate in side.every),
-        **{"throughput": rate.value, "low": rate.low, "high": rate.high},
-        **_baseline_columns(other),
-        "stack_match": _match(side, other),
-        **pair.interval.columns("ratio"),
-        "level": level,
-        "verdict": "",
-        "adjusted_p_value": math.nan,
-        "why": why,
-    }
+    row = RelativeRow(
+        **_cell_columns(first, batch), gpu=first.row.gpu, stack=first.stack.name, devices=first.last.devices,
+        chosen_of=side.first.chosen_of, machine=first.machine if len(side.every) == 1 else None, machines=len(side.ran),
+        of_gpu=side.of_gpu, n=sum(len(candidate.cell.samples) for candidate in side.every),
+        failed=sum(candidate.cell.failed for candidate in side.every), throughput=rate.value, low=rate.low, high=rate.high,
+        **_baseline_columns(other), stack_match=_match(side, other), ratio=pair.interval.value,
+        ratio_low=pair.interval.low, ratio_high=pair.interval.high, level=level, why=why,
+    )  # fmt: skip
     of_gpu = None
     if side.of_gpu and not why:
         sides = side.ran, [cell for cell in other if cell.samples]
@@ -388,34 +412,33 @@ def _moments(cells: Sequence[Cell]) -> Moments | None:
 class _Compared:
     """A row, the fields that make it incomparable, and its ratio; `of_gpu`: where it stands for its GPU."""
 
-    row: Row
+    row: RelativeRow
     differences: Sequence[Difference]
     pair: Pair
     of_gpu: OfGpu | None
 
 
-def _absent(gpu: str, base: Cell, batch: str) -> Row:
+def _absent(gpu: str, base: Cell, batch: str) -> _Compared:
     """Return the row of a GPU for a cell that only the baseline measured."""
-    figures = ("throughput", "low", "high", "ratio", "ratio_low", "ratio_high", "adjusted_p_value")
-    unknown = dict.fromkeys(figures, math.nan)
-    columns = _cell_columns(base, batch) | {"gpu": gpu, "stack": None, "devices": None, "chosen_of": 0}
-    counts = {"machines": 0, "n": 0, "failed": 0, "of_gpu": True, "machine": None}
-    rest = {"stack_match": None, "level": "", "verdict": "", "why": NOT_MEASURED}
-    return columns | counts | unknown | _baseline_columns([base]) | rest
+    row = RelativeRow(
+        **_cell_columns(base, batch), **_baseline_columns([base]), gpu=gpu, stack=None, devices=None, chosen_of=0, machine=None,
+        machines=0, of_gpu=True, n=0, failed=0, throughput=math.nan, stack_match=None,
+        why=NOT_MEASURED,
+    )  # fmt: skip
+    return _Compared(row=row, differences=(), pair=Pair(why_not=NOT_MEASURED), of_gpu=None)
 
 
-def _cell_columns(cell: Cell, batch: str) -> Row:
+def _cell_columns(cell: Cell, batch: str) -> dict[str, Any]:
+    """Return what a row has of its workload and software."""
     return {
-        "gpu": cell.row.gpu,
         "workload": name_of(cell.work, None if batch == "own" else cell.last.batch),
-        **{name: cell.last.value(name) for name in (*_JOB_COLUMNS, "runtime", "devices", "batch")},
+        **{name: cell.last.value(name) for name in _OF_LAUNCH},
         "task": task_of(cell.work),
-        "stack": cell.stack.name,
         "stack_class": _stack_class(cell.stack),
     }
 
 
-def _baseline_columns(cells: Sequence[Cell]) -> Row:
+def _baseline_columns(cells: Sequence[Cell]) -> dict[str, Any]:
     return {
         "baseline_stack": cells[0].stack.name if cells else None,
         "baseline_batch": cells[0].last.batch if cells else None,

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from torchmatrix.analysis import gpu_specs, prices, run_summary
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.rows import CellRow, LaunchRow, Row, group_by, task_of
+from torchmatrix.analysis.rows import CellRow, FleetRow, LaunchRow, Row, group_by, task_of
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import shown
@@ -220,7 +220,19 @@ def _choose_run(machine: Machine, runs: Sequence[RunFolder]) -> Chosen:
 # Figures for a buyer besides throughput: which GPUs these machines have, and throughput per watt, per price and per GB.
 
 _CATALOG_COLUMNS = [name for name in gpu_specs.COLUMNS if name != "gpu"]
-_CELL_COLUMNS = ("machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput")
+
+
+class Yield(FleetRow, frozen=True, kw_only=True):
+    """What a cell of a fleet yields: items per second and watt of the devices; items per joule; items per second and GB (2^30
+    bytes) of the devices' memory; items per second for each 1000 of the currency that the devices cost; what a million items
+    cost. NaN is unknown.
+    """
+
+    per_watt: float
+    per_joule: float
+    per_gb: float
+    per_price: float
+    cost: float
 
 
 def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[CellRow]) -> list[Row]:
@@ -250,26 +262,31 @@ def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[CellRow]) -> li
     return rows
 
 
-def worth(row: CellRow, price_list: PriceList = NONE) -> Row | None:
-    """Return what a cell of a fleet (of cells_table) yields; None without a throughput, NaN where something is unknown.
+_OF_LAUNCH = (
+    "gpu", "machine", "stack", "workload", "model", "mode", "precision", "runtime", "compile", "count", "devices", "batch",
+    "unit",
+)  # fmt: skip
 
-    Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
-    items per second for each 1000 of the currency that the devices cost; what a million items cost.
-    """
+
+def worth(row: CellRow, price_list: PriceList = NONE) -> Yield | None:
+    """Return what a cell of a fleet (of cells_table) yields; None without a throughput."""
     if not row.n:
         return None
     rate, launch = row.throughput, row.of
     memory = launch.device_memory_bytes
     gigabytes = math.nan if memory is None else memory * launch.count / 2**30
-    return {
-        **{name: row.value(name) for name in _CELL_COLUMNS},
-        "task": task_of(json.loads(launch.work)),
-        "per_watt": _quotient(rate, row.power_watts),
-        "per_joule": _quotient(1.0, row.energy_per_item),
-        "per_gb": _quotient(rate, gigabytes),
-        "per_price": _quotient(1000 * rate, prices.purchase(price_list, launch)),
-        "cost": 1e6 * row.cost_per_item,
-    }
+    return Yield(
+        **{name: row.value(name) for name in _OF_LAUNCH},
+        machines=1,
+        task=task_of(json.loads(launch.work)),
+        n=row.n,
+        throughput=rate,
+        per_watt=_quotient(rate, row.power_watts),
+        per_joule=_quotient(1.0, row.energy_per_item),
+        per_gb=_quotient(rate, gigabytes),
+        per_price=_quotient(1000 * rate, prices.purchase(price_list, launch)),
+        cost=1e6 * row.cost_per_item,
+    )
 
 
 def _quotient(amount: float, base: float) -> float:

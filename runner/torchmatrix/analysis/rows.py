@@ -170,6 +170,39 @@ class CellRow(Struct, frozen=True, kw_only=True):
         return getattr(self, column)
 
 
+class FleetRow(Struct, frozen=True, kw_only=True):
+    """What stands for a GPU, or for one of its machines, in a comparison of machines. `task`: see task_of. `stack_class`: equal
+    for stacks that may stand for each other, "" in yields. `machine`: None for all `machines` of a GPU. `throughput`: NaN where
+    `n`, its launches, is 0; `why` then says why.
+    """
+
+    gpu: str
+    machine: str | None
+    machines: int
+    stack: str | None
+    stack_class: str = ""
+    workload: str
+    task: Mapping[str, Any]
+    model: str
+    mode: str
+    precision: str
+    runtime: str | None
+    compile: bool | None
+    count: int
+    devices: str | None
+    batch: int | str
+    unit: str
+    n: int
+    throughput: float
+    low: float = math.nan
+    high: float = math.nan
+    why: str = ""
+
+    def value(self, column: str) -> Any:
+        """Return what stands in a column."""
+        return getattr(self, column)
+
+
 class CellNight(Struct, frozen=True, kw_only=True, array_like=True):
     """A cell that was planned, launched or skipped in a run. `started`: the run, in unix seconds. `value` of a metric, with the
     ends of its interval and `cv`: NaN where nothing was measured. `disturbed`: how many launches were, by other programs.

@@ -1,6 +1,5 @@
 """Compare the cells of a run: speed-ups of stacks, settings and devices, and what changed since the last run."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from torchmatrix.analysis import best
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
-from torchmatrix.analysis.intervals import Interval, geometric_mean
+from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.pairs import Chances, Pair
 from torchmatrix.analysis.rows import LaunchRow, Row, counted_difference, counted_of_row, group_by, is_ok
 from torchmatrix.analysis.verdicts import Significance, Verdict, judged, significance_of, verdict_at
@@ -131,21 +130,6 @@ def undecided(cells: CellIndex, most: int) -> set[str]:
 def _is_open(pair: Pair, level: Significance, most: int) -> bool:
     launches = pair.settled_by(level.confidence_of("AMBIGUOUS")) if verdict_at(pair, level) == "AMBIGUOUS" else None
     return launches is not None and launches <= HOPEFUL * most
-
-
-def geometric_means(table: Sequence[Row], by: Sequence[str]) -> list[Row]:
-    """Return means of the ratios of a table, one row per combination of the fields `by`, with `n` ratios and `failed` without
-    one.
-
-    `low` and `high` are NaN: see intervals.geometric_mean.
-    """
-    rows = []
-    for key, group in group_by(table, lambda row: tuple(row[name] for name in by)).items():
-        ratios = [row["ratio"] for row in group if not math.isnan(row["ratio"])]
-        mean = geometric_mean(ratios)
-        counts = {"n": len(ratios), "failed": len(group) - len(ratios)}
-        rows.append(dict(zip(by, key, strict=True)) | {"ratio": mean.value, "low": mean.low, "high": mean.high} | counts)
-    return rows
 
 
 _PAIRS = tuple((factor.name, pair) for factor in CONTRASTED for pair in factor.contrasts)

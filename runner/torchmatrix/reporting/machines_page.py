@@ -9,11 +9,10 @@ from typing import Any
 from msgspec import structs
 
 from torchmatrix.analysis import across, facts_cache, machines, prices, run_summary, scaling, speedups
-from torchmatrix.analysis.across import Relative
+from torchmatrix.analysis.across import Relative, RelativeMean, RelativeRow
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.launch_row import columns_of
-from torchmatrix.analysis.machines import Chosen, fleet_rows
+from torchmatrix.analysis.machines import Chosen, Yield, fleet_rows
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import Measured, claims, measured
 from torchmatrix.analysis.published.claims import Beside
@@ -38,47 +37,46 @@ from torchmatrix.reporting.report import sections
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
     """The ratios on `count` devices. `lines`: one per workload and release of torch that two GPUs or more measured.
-    `means`: for each GPU its geometric mean over its lines (as of across.relative_means) or None. `alone`: how many further
-    workloads only one GPU measured.
+    `means`: for each GPU that of its ratios. `alone`: how many further workloads only one GPU measured.
     """
 
     count: int
     gpus: tuple[str, ...]
-    means: tuple[Row | None, ...]
+    means: tuple[RelativeMean | None, ...]
     lines: tuple["Line", ...]
     alone: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One workload on stacks of one release; `entries`: for each GPU a row of across.relative_table, or None."""
+    """One workload on stacks of one release; `entries`: for each GPU its row, or None."""
 
     workload: str
     stacks: str
-    entries: tuple[Row | None, ...]
+    entries: tuple[RelativeRow | None, ...]
 
 
 def grids(relative: Relative) -> list[Grid]:
     """Build a grid for each number of devices on which two GPUs have a figure, fewest first; GPUs in the order of the table."""
-    rows = [row for row in relative.table if row["of_gpu"]]
-    gpus = tuple(dict.fromkeys(row["gpu"] for row in rows))
-    means = {(row["gpu"], row["count"]): row for row in across.relative_means(relative.table)}
+    rows = [row for row in relative.table if row.of_gpu]
+    gpus = tuple(dict.fromkeys(row.gpu for row in rows))
+    means = {(row.gpu, row.count): row for row in across.relative_means(relative.table)}
     tables = []
-    for count in sorted({row["count"] for row in rows}):
-        lines = _lines([row for row in rows if row["count"] == count], gpus)
-        shared = tuple(line for line in lines if sum(entry is not None and entry["n"] > 0 for entry in line.entries) > 1)
+    for count in sorted({row.count for row in rows}):
+        lines = _lines([row for row in rows if row.count == count], gpus)
+        shared = tuple(line for line in lines if sum(entry is not None and entry.n > 0 for entry in line.entries) > 1)
         if shared:
             row = tuple(means.get((gpu, count)) for gpu in gpus)
             tables.append(Grid(count=count, gpus=gpus, means=row, lines=shared, alone=len(lines) - len(shared)))
     return tables
 
 
-def _lines(rows: Sequence[Row], gpus: Sequence[str]) -> tuple[Line, ...]:
-    by_job: dict[tuple[str, str], dict[str, Row]] = {}
+def _lines(rows: Sequence[RelativeRow], gpus: Sequence[str]) -> tuple[Line, ...]:
+    by_job: dict[tuple[str, str], dict[str, RelativeRow]] = {}
     for row in rows:
-        by_gpu = by_job.setdefault((row["workload"], row["stack_class"]), {})
-        if row["gpu"] not in by_gpu or (row["n"] and not by_gpu[row["gpu"]]["n"]):
-            by_gpu[row["gpu"]] = row
+        by_gpu = by_job.setdefault((row.workload, row.stack_class), {})
+        if row.gpu not in by_gpu or (row.n and not by_gpu[row.gpu].n):
+            by_gpu[row.gpu] = row
     return tuple(
         Line(workload=workload, stacks=stacks, entries=tuple(by_gpu.get(gpu) for gpu in gpus))
         for (workload, stacks), by_gpu in by_job.items()
@@ -162,7 +160,7 @@ def compared(
 
 def shown_of(fleet: Fleet, relative: across.Relative, invented: bool = False) -> ComparedGpus:
     """Build the default view. `invented`: nobody measured the figures."""
-    worth = [columns_of(row) | worth for row, worth in _cells(fleet) if worth]
+    worth = [worth for _, worth in _cells(fleet) if worth]
     return shown_of_gpus(Gpus(
         cells=Cells(data=fleet.explorers.data), relative=relative,
         each=across.relative_to_each(fleet.sides, relative.batch),
@@ -218,7 +216,7 @@ def page_of(
         "baseline_gpu": relative.baseline,
         "batch": relative.batch,
         "grids": grids(relative),
-        "each_machine": [row for row in relative.table if not row["of_gpu"]],
+        "each_machine": [row for row in relative.table if not row.of_gpu],
         "refused": relative.refused,
     }
     return page.render("machines.html.j2", links=links or {}, site=site, invented=invented, **context)
@@ -275,7 +273,7 @@ def _pending(run: RunSummary) -> int:
     return sum(cell not in launched for cell in run.planned)
 
 
-def _cells(fleet: Fleet) -> list[tuple[CellRow, Row | None]]:
+def _cells(fleet: Fleet) -> list[tuple[CellRow, Yield | None]]:
     """Return the cells of all machines, each with its yield per watt, price and GB."""
     return [(row, machines.worth(row, fleet.price_list)) for row in fleet.cells]
 

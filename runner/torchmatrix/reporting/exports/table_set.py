@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from torchmatrix.analysis import across, facts_cache, gpu_specs, prices, published, run_summary, scaling, speedups, time_split
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.cells import CellIndex
@@ -290,15 +292,14 @@ def machine_rows(facts: Compared, relative: Relative) -> dict[str, list[Row]]:
     """Return the rows of each table."""
     machines, base = [choice.machine for choice in facts.chosen], {"baseline_gpu": relative.baseline}
     gpus = {machine.label: machine.gpu for machine in machines}
+    no_limits = {"ratio_low": math.nan, "ratio_high": math.nan}
     return {
         "machines": [_machine(choice) for choice in facts.chosen],
         "machine_gpus": fleet_gpu_table(machines, facts.cells),
         "machine_cells": _machine_cells(facts.cells, facts.price_list),
         "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in facts.scaling],
-        "relative": [row | base for row in relative.table],
-        "relative_means": [
-            row | {"ratio_low": row["low"], "ratio_high": row["high"]} | base for row in across.relative_means(relative.table)
-        ],
+        "relative": [structs.asdict(row) | base for row in relative.table],
+        "relative_means": [structs.asdict(row) | no_limits | base for row in across.relative_means(relative.table)],
         "not_compared": [
             {
                 "gpu": pair.a, "baseline_gpu": pair.b, "field": pair.field, "cells": pair.rows,
@@ -318,9 +319,9 @@ def _machine(choice: Chosen) -> Row:
 
 def _machine_cells(table: Sequence[CellRow], price_list: PriceList) -> list[Row]:
     """Return the cells with their yield per watt and GiB."""
-    yields = [worth(row, price_list) or {} for row in table]
+    yields = [worth(row, price_list) for row in table]
     return [
-        row | {name: each.get(name) for name in ("per_watt", "per_gb")}
+        row | {name: getattr(each, name, None) for name in ("per_watt", "per_gb")}
         for row, each in zip(cell_rows(table, price_list), yields, strict=True)
     ]
 

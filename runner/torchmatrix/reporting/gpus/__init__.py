@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchmatrix.analysis.rows import Row, group_by
+from torchmatrix.analysis.rows import FleetRow, group_by
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import BarRow as Bar
@@ -64,10 +64,10 @@ def _relative_title(gpus: Gpus) -> str:
 
 
 def _mean_bar(gpus: Gpus, gpu: str, count: int) -> Bar:
-    rows = [row for row in gpus.rows if row["gpu"] == gpu and row["count"] == count]
+    rows = [row for row in gpus.rows if row.gpu == gpu and row.count == count]
     mean = gpus.mean(gpu, gpus.relative.baseline, count) if gpu != gpus.relative.baseline else None
     if mean is None:
-        many = f"{answers.workloads(sum(row['n'] > 0 for row in rows))} measured"
+        many = f"{answers.workloads(sum(row.n > 0 for row in rows))} measured"
         return Bar(label=gpu, value=1.0, colour=gpus.colour(gpu), figures=("1×", "the baseline", many))
     value = mean.interval
     many = f"{answers.workloads(mean.n)} in common"
@@ -89,7 +89,7 @@ def standings_charts(gpus: Gpus) -> list[Chart]:
 def _standings_chart(gpus: Gpus, scope: Scope) -> Chart:
     colours = _levels(scope)
     panels = tuple((_standings_panel(gpus, scope, job, colours),) for job in scope.jobs[:MOST_MODELS])
-    several = any(row["machines"] > 1 for job in scope.jobs for row in job)
+    several = any(row.machines > 1 for job in scope.jobs for row in job)
     return Chart(
         id="fastest" if scope.name == "device" else f"fastest-{scope.name}", nav=scope.nav,
         instead_of="" if scope.name == "device" else "fastest", choice=scope.choice, title=_standings_title(gpus, scope),
@@ -115,11 +115,11 @@ def _standings_title(gpus: Gpus, scope: Scope) -> str:
     standings = scope.standings(job)
     top = next(standing.top for standing in standings if standing.top)
     read = ", of those known" if any(one.top is None or scope.is_partly_unknown(one) for one in standings) else ""
-    who, setting = scope.who(top), answers.setting_in_words(setting_of(top))
-    return f"{scope.title(job)}: {who} {scope.does} {words.with_unit(top[scope.column], scope.unit(top))} with {setting}{read}"
+    figure, setting = words.with_unit(top.value(scope.column), scope.unit(top)), answers.setting_in_words(setting_of(top))
+    return f"{scope.title(job)}: {scope.who(top)} {scope.does} {figure} with {setting}{read}"
 
 
-def _standings_panel(gpus: Gpus, scope: Scope, job: Sequence[Row], colours: Mapping[Setting, int]) -> Panel:
+def _standings_panel(gpus: Gpus, scope: Scope, job: Sequence[FleetRow], colours: Mapping[Setting, int]) -> Panel:
     settings, first = scope.settings(job), job[0]
     rows = tuple(_standing_bar(gpus, scope, standing, settings, colours) for standing in scope.standings(job))
     heads = [words.precision(precision) + (" + compile" if compiled else "") for precision, _, compiled in reversed(settings)]
@@ -135,39 +135,39 @@ def _standing_bar(
     top = standing.top
     if top is None:
         return Bar(label=standing.who, problem=standing.problem, note=standing.note)
-    layers = [(row[scope.column], colours[setting]) for setting, row in standing.rows.items()]
+    layers = [(row.value(scope.column), colours[setting]) for setting, row in standing.rows.items()]
     low, high, machines = _limits(gpus, scope, top)
     figures = [_figure(standing, setting, scope.column) for setting in reversed(settings)]
     limits = _limits_in_words(gpus, scope, standing.rows.get(settings[-1]))
     return Bar(
-        label=standing.who, value=top[scope.column], low=low, high=high, layers=tuple(sorted(layers, reverse=True)),
-        strokes=machines, figures=(figures[0], limits, *figures[1:], gpus.release(top), str(top["batch"])), note=standing.note,
+        label=standing.who, value=top.value(scope.column), low=low, high=high, layers=tuple(sorted(layers, reverse=True)),
+        strokes=machines, figures=(figures[0], limits, *figures[1:], gpus.release(top), str(top.batch)), note=standing.note,
     )  # fmt: skip
 
 
 def _figure(standing: Standing, setting: Setting, column: str) -> str:
     row = standing.rows.get(setting)
-    return words.short(row[column]) if row else standing.lacks.get(setting, "–")
+    return words.short(row.value(column)) if row else standing.lacks.get(setting, "–")
 
 
-def _limits(gpus: Gpus, scope: Scope, row: Row) -> tuple[float | None, float | None, tuple[float, ...]]:
+def _limits(gpus: Gpus, scope: Scope, row: FleetRow) -> tuple[float | None, float | None, tuple[float, ...]]:
     """Return both ends of a throughput's interval, or instead the figures of several machines, whose mean it is."""
     machines = gpus.of_machines(row) if scope.is_rate else []
-    low, high = (row[name] if scope.is_rate and not machines and is_known(row[name]) else None for name in ("low", "high"))
+    low, high = (end if scope.is_rate and not machines and is_known(end) else None for end in (row.low, row.high))
     return low, high, tuple(machines)
 
 
-def _limits_in_words(gpus: Gpus, scope: Scope, row: Row | None) -> str:
+def _limits_in_words(gpus: Gpus, scope: Scope, row: FleetRow | None) -> str:
     """Write the interval of a throughput, or how far its machines lie apart; "" for other figures."""
     if row is None or not scope.is_rate:
         return ""
     low, high, machines = _limits(gpus, scope, row)
     if machines:
         return f"{words.percent(max(machines) / min(machines) - 1)} apart"
-    return words.rate_interval(row[scope.column], low, high) or ("1 launch" if row["n"] == 1 else "")
+    return words.rate_interval(row.value(scope.column), low, high) or ("1 launch" if row.n == 1 else "")
 
 
-def _jobs(gpus: Gpus) -> list[list[Row]]:
+def _jobs(gpus: Gpus) -> list[list[FleetRow]]:
     """Return the rows of single devices by what they compute."""
     return gpus.scopes["device"].jobs if "device" in gpus.scopes else []
 
@@ -206,39 +206,39 @@ def _versions_title(gpus: Gpus) -> str:
     return f"PyTorch {newest} beside {oldest}: {effects} on {where}, {verdict}"
 
 
-def _version_panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
+def _version_panels(gpus: Gpus, job: Sequence[FleetRow]) -> tuple[Panel, ...]:
     groups = grouped(sorted(job, key=lambda row: answers.rank_of(setting_of(row))), setting_of)
     bars = [_version_bars(gpus, group) for group in groups]
     high = scale_of(bar for panel in bars for bar in panel)
     return tuple(
         Panel(title=f"{gpus.scopes['device'].title(job)}, {answers.setting_in_words(setting_of(group[0]))}",
-              unit=f"{group[0]['unit']}/s", rows=panel, high=high, kind="bars gpu")
+              unit=f"{group[0].unit}/s", rows=panel, high=high, kind="bars gpu")
         for group, panel in zip(groups, bars, strict=True)
     )  # fmt: skip
 
 
-def _version_bars(gpus: Gpus, rows: Sequence[Row]) -> tuple[Bar, ...]:
+def _version_bars(gpus: Gpus, rows: Sequence[FleetRow]) -> tuple[Bar, ...]:
     bars: list[Bar] = []
     for gpu in gpus.order:
-        by_release = group_by((row for row in rows if row["gpu"] == gpu), lambda row: row["stack_class"])
-        best = {name: max(same, key=lambda row: row["throughput"] if row["n"] else 0.0) for name, same in by_release.items()}
+        by_release = group_by((row for row in rows if row.gpu == gpu), lambda row: row.stack_class)
+        best = {name: max(same, key=lambda row: row.throughput if row.n else 0.0) for name, same in by_release.items()}
         for number, release in enumerate(gpus.releases):
             bar = _version_bar(gpus, best.get(release), release, _FIRST_RELEASE + number)
             bars.append(replace(bar, head="" if number else gpu))
     return tuple(bars)
 
 
-def _version_bar(gpus: Gpus, row: Row | None, release: str, colour: int) -> Bar:
+def _version_bar(gpus: Gpus, row: FleetRow | None, release: str, colour: int) -> Bar:
     label = release.removeprefix("torch ")
-    if row is None or not row["n"]:
-        why = row["why"] if row and row["why"] in words.OUTCOMES else ""
+    if row is None or not row.n:
+        why = row.why if row and row.why in words.OUTCOMES else ""
         return Bar(label=label, colour=colour, problem=words.failed(why))
     scope = gpus.scopes["device"]
     low, high, machines = _limits(gpus, scope, row)
     return Bar(
-        label=label, value=row["throughput"], low=low, high=high, colour=colour, strokes=machines,
-        figures=(words.short(row["throughput"]), _limits_in_words(gpus, scope, row), f"bs{words.SPACE}{row['batch']}"),
-        note=f"{row['workload']}, {row['stack']}",
+        label=label, value=row.throughput, low=low, high=high, colour=colour, strokes=machines,
+        figures=(words.short(row.throughput), _limits_in_words(gpus, scope, row), f"bs{words.SPACE}{row.batch}"),
+        note=f"{row.workload}, {row.stack}",
     )  # fmt: skip
 
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchmatrix.analysis import across
-from torchmatrix.analysis.across import Relative
+from torchmatrix.analysis.across import Relative, RelativeRow
 from torchmatrix.analysis.intervals import Interval, Moments, geometric_mean
+from torchmatrix.analysis.machines import Yield
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.rows import Row, group_by
+from torchmatrix.analysis.rows import FleetRow, group_by
 from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
 from torchmatrix.core.formatting import is_known
 from torchmatrix.matrix.factors import BY_NAME, EAGER, RUNTIMES_BY_NAME, TUNED
@@ -32,9 +33,9 @@ def rank_of(setting: Setting) -> tuple[int, int, bool, str]:
     return int(runtime != EAGER), place, compiled, f"{precision} {runtime}"
 
 
-def setting_of(row: Row) -> Setting:
+def setting_of(row: FleetRow) -> Setting:
     """Return the setting of a row of launches or cells."""
-    return row["precision"], row["runtime"] or EAGER, bool(row["compile"])
+    return row.precision, row.runtime or EAGER, bool(row.compile)
 
 
 def setting_in_words(setting: Setting) -> str:
@@ -62,20 +63,20 @@ class Gpus:
     cells: Cells
     relative: Relative
     each: tuple[Relative, ...]
-    worth: Sequence[Row]
+    worth: Sequence[Yield]
     vendors: dict[str, str]
     price_list: PriceList
     noun: str = "GPU"
     source: str = ""
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RelativeRow]:
         """Return for each GPU, workload, stack and number of devices the figure that stands for the GPU."""
-        return [row for row in self.relative.table if row["of_gpu"]]
+        return [row for row in self.relative.table if row.of_gpu]
 
     @cached_property
     def names(self) -> list[str]:
-        return list(dict.fromkeys(row["gpu"] for row in self.rows))
+        return list(dict.fromkeys(row.gpu for row in self.rows))
 
     @property
     def device(self) -> str:
@@ -86,10 +87,10 @@ class Gpus:
         """Return the GPU of a cell; its machine where machines are compared."""
         return self.cells.value(row, "machine" if self.noun == "machine" else "gpu")
 
-    def who(self, row: Row) -> str:
+    def who(self, row: FleetRow) -> str:
         """Return the GPU of a row of `worth`, and its machine where several have it."""
-        several = len({other["machine"] for other in self.worth if other["gpu"] == row["gpu"]}) > 1
-        return row["machine"] if self.noun == "machine" else f"{row['gpu']} · {row['machine']}" if several else row["gpu"]
+        several = len({other.machine for other in self.worth if other.gpu == row.gpu}) > 1
+        return str(row.machine) if self.noun == "machine" else f"{row.gpu} · {row.machine}" if several else row.gpu
 
     @cached_property
     def scaled(self) -> list[ShownCell]:
@@ -103,7 +104,7 @@ class Gpus:
 
     def lone(self, *names: str) -> str:
         """Say for which of these GPU models one machine stands; "" if all have several, or machines are compared."""
-        lone = [name for name in names if max((row["machines"] for row in self.rows if row["gpu"] == name), default=1) < 2]
+        lone = [name for name in names if max((row.machines for row in self.rows if row.gpu == name), default=1) < 2]
         if not lone or self.noun != "GPU":
             return ""
         return f" One machine with {' and one with '.join(lone)}: others may differ by some per cent."
@@ -111,11 +112,11 @@ class Gpus:
     @property
     def rule(self) -> str:
         """Say what intervals are over."""
-        return OVER_MACHINES if any(row["level"] == "machines" for row in self.rows) else RULE
+        return OVER_MACHINES if any(row.level == "machines" for row in self.rows) else RULE
 
     @property
     def least(self) -> int:
-        return self.counts[0] if self.counts else min((row["count"] for row in self.rows), default=1)
+        return self.counts[0] if self.counts else min((row.count for row in self.rows), default=1)
 
     def mean(self, gpu: str, over: str, count: int) -> MeanRatio | None:
         """Return the mean ratio of two GPUs; None where no workload is compared."""
@@ -156,7 +157,7 @@ class Gpus:
 
     def release_mean(self, gpu: str, release: str, over: str) -> MeanRatio | None:
         """Return what a release of torch brings on a GPU over another one, all else equal; None where nothing is compared."""
-        rows, releases = self.cells.rows, {row["stack"]: row["stack_class"] for row in self.rows}
+        rows, releases = self.cells.rows, {row.stack: row.stack_class for row in self.rows}
 
         def is_of(place: int, wanted: str) -> bool:
             row = rows[place]
@@ -171,30 +172,31 @@ class Gpus:
     @cached_property
     def releases(self) -> list[str]:
         """Return the releases of PyTorch with a figure, the oldest first."""
-        return sorted({row["stack_class"] for row in self.rows if row["n"]}, key=age)
+        return sorted({row.stack_class for row in self.rows if row.n}, key=age)
 
-    def release(self, row: Row) -> str:
+    def release(self, row: FleetRow) -> str:
         """Return the release of a row's stack, such as 2.7.1, or the stack's name."""
-        name = row.get("stack_class") or words.stacks([row["stack"]])[row["stack"]]
-        return str(name).removeprefix("torch ")
+        stack = str(row.stack)
+        return (row.stack_class or words.stacks([stack])[stack]).removeprefix("torch ")
 
-    def of_machines(self, row: Row) -> list[float]:
+    def of_machines(self, row: FleetRow) -> list[float]:
         """Return the figures of the machines behind the figure of a GPU; none where one machine stands for it."""
-        names = ("gpu", "workload", "stack", "count", "precision", "compile")
-        return [
-            other["throughput"] for other in self.relative.table
-            if not other["of_gpu"] and other["n"] and all(other[name] == row[name] for name in names)
-        ] if row["machines"] > 1 else []  # fmt: skip
+
+        def key(row: FleetRow) -> tuple[object, ...]:
+            return row.gpu, row.workload, row.stack, row.count, row.precision, row.compile
+
+        alone = [other for other in self.relative.table if not other.of_gpu and other.n] if row.machines > 1 else []
+        return [other.throughput for other in alone if key(other) == key(row)]
 
     @cached_property
     def scopes(self) -> "dict[str, Scope]":
         """Return what GPUs are ranked by, as far as it is known, by name."""
-        most = {gpu: max(row["count"] for row in self.rows if row["gpu"] == gpu and row["n"]) for gpu in
-                {row["gpu"] for row in self.rows if row["n"]}}  # fmt: skip
-        alone = [row for row in self.rows if row["count"] == self.least]
-        whole = [row for row in self.rows if row["count"] == most.get(row["gpu"], self.least)]
+        most = {gpu: max(row.count for row in self.rows if row.gpu == gpu and row.n) for gpu in
+                {row.gpu for row in self.rows if row.n}}  # fmt: skip
+        alone = [row for row in self.rows if row.count == self.least]
+        whole = [row for row in self.rows if row.count == most.get(row.gpu, self.least)]
         each, currency = of_each(self, self.least), self.price_list.currency
-        yields = [row | {"machines": 1} for row in self.worth if row["count"] == self.least]
+        yields = [row for row in self.worth if row.count == self.least]
         formula = self.price_list.formulas(self.cells.dims["gpu"].labels)
         every = [
             Scope(name="device", gpus=self, rows=alone, column="throughput", choice=f"one {self.device}", does="does",
@@ -221,9 +223,9 @@ class Standing:
     """
 
     who: str
-    rows: dict[Setting, Row]
+    rows: dict[Setting, FleetRow]
     lacks: Mapping[Setting, str] = field(default_factory=dict)
-    top: Row | None = None
+    top: FleetRow | None = None
     problem: str = ""
     note: str = ""
 
@@ -236,7 +238,7 @@ class Scope:
 
     name: str
     gpus: Gpus
-    rows: Sequence[Row]
+    rows: Sequence[FleetRow]
     column: str
     choice: str
     does: str
@@ -256,66 +258,66 @@ class Scope:
         return self.column == "throughput"
 
     @cached_property
-    def jobs(self) -> list[list[Row]]:
+    def jobs(self) -> list[list[FleetRow]]:
         """Return the rows by what they compute, of tasks with a figure."""
-        groups = grouped(self.rows, lambda row: tuple(map(str, (row["mode"], row["model"], *row["task"].values()))))
+        groups = grouped(self.rows, lambda row: tuple(map(str, (row.mode, row.model, *row.task.values()))))
         return [job for job in groups if any(self._is_known(row) for row in job)]
 
-    def title(self, job: Sequence[Row]) -> str:
+    def title(self, job: Sequence[FleetRow]) -> str:
         """Return a task's model, with its mode where there are several, and in what it differs from the model's other tasks."""
-        first, tasks = job[0], [other[0]["task"] for other in self.jobs if other[0]["model"] == job[0]["model"]]
-        modes = {row["mode"] for row in self.rows}
-        varied = [name for name in first["task"] if name not in ("model", "mode") and len({str(t[name]) for t in tasks}) > 1]
-        parts = [words.mode(first["mode"])] if len(modes) > 1 else []
-        parts += [BY_NAME[name].part.format(first["task"][name]) for name in varied if first["task"][name] is not None]
-        return ", ".join([words.model(first["model"]), *parts])
+        first, tasks = job[0], [other[0].task for other in self.jobs if other[0].model == job[0].model]
+        modes = {row.mode for row in self.rows}
+        varied = [name for name in first.task if name not in ("model", "mode") and len({str(t[name]) for t in tasks}) > 1]
+        parts = [words.mode(first.mode)] if len(modes) > 1 else []
+        parts += [BY_NAME[name].part.format(first.task[name]) for name in varied if first.task[name] is not None]
+        return ", ".join([words.model(first.model), *parts])
 
-    def _is_known(self, row: Row) -> bool:
-        return bool(row["n"] and is_known(row[self.column]))
+    def _is_known(self, row: FleetRow) -> bool:
+        return bool(row.n and is_known(row.value(self.column)))
 
-    def _missing(self, rows: Sequence[Row]) -> str:
+    def _missing(self, rows: Sequence[FleetRow]) -> str:
         """Say why rows have no figure: one that has a price lacks the energy that this price takes."""
-        has_price = self.name == "cost" and self.gpus.price_list.formulas([rows[0]["gpu"]])
+        has_price = self.name == "cost" and self.gpus.price_list.formulas([rows[0].gpu])
         return "energy not read" if has_price else self.missing
 
-    def unit(self, row: Row) -> str:
+    def unit(self, row: FleetRow) -> str:
         """Return the unit of the figure of a row."""
-        return self.unit_text.format(unit=row["unit"])
+        return self.unit_text.format(unit=row.unit)
 
-    def who(self, row: Row) -> str:
+    def who(self, row: FleetRow) -> str:
         """Return whose figure a row has: a GPU's, a machine's, or of several devices "8 × H100 SXM"."""
         if not self.is_rate:
             return self.gpus.who(row)
-        return f"{row['count']} × {row['gpu']}" if self.name == "machine" else str(row["gpu"])
+        return f"{row.count} × {row.gpu}" if self.name == "machine" else row.gpu
 
-    def settings(self, job: Sequence[Row]) -> list[Setting]:
+    def settings(self, job: Sequence[FleetRow]) -> list[Setting]:
         """Return the settings to draw."""
         return settings_of(setting_of(row) for row in job if self._is_known(row))
 
-    def standings(self, job: Sequence[Row]) -> list[Standing]:
+    def standings(self, job: Sequence[FleetRow]) -> list[Standing]:
         """Return the standing of each GPU, the best first, then those without a figure."""
         settings = self.settings(job)
         every = [self._standing(who, rows, settings) for who, rows in group_by(job, self.who).items()]
         sign = 1 if self.less else -1
-        return sorted(every, key=lambda one: (one.top is None, sign * one.top[self.column] if one.top else 0.0))
+        return sorted(every, key=lambda one: (one.top is None, sign * one.top.value(self.column) if one.top else 0.0))
 
     def is_partly_unknown(self, standing: Standing) -> bool:
         """Check whether a figure is unknown of a setting that was measured."""
         return not self.is_rate and any(why != "failed" for why in standing.lacks.values())
 
-    def _standing(self, who: str, rows: Sequence[Row], settings: Sequence[Setting]) -> Standing:
+    def _standing(self, who: str, rows: Sequence[FleetRow], settings: Sequence[Setting]) -> Standing:
         pick = min if self.less else max
         measured = [row for row in rows if self._is_known(row) and setting_of(row) in settings]
-        best = {setting: pick(same, key=lambda row: row[self.column])
+        best = {setting: pick(same, key=lambda row: row.value(self.column))
                 for setting, same in group_by(measured, setting_of).items()}  # fmt: skip
         missing = self._missing(rows)
         if not best:
-            failed = next((row["why"] for row in rows if not row["n"] and row.get("why") in words.OUTCOMES), "")
-            return Standing(who=who, rows={}, problem=missing if any(row["n"] for row in rows) else words.failed(failed))
-        top = pick(best.values(), key=lambda row: row[self.column])
-        note = "; ".join(f"{setting_in_words(setting)}: {row['workload']}, {row['stack']}" for setting, row in best.items())
-        lacks = {setting_of(row): missing.removeprefix("energy ") if row["n"] else "failed" for row in rows
-                 if setting_of(row) not in best and (row["n"] or row.get("why") in words.OUTCOMES)}  # fmt: skip
+            failed = next((row.why for row in rows if not row.n and row.why in words.OUTCOMES), "")
+            return Standing(who=who, rows={}, problem=missing if any(row.n for row in rows) else words.failed(failed))
+        top = pick(best.values(), key=lambda row: row.value(self.column))
+        note = "; ".join(f"{setting_in_words(setting)}: {row.workload}, {row.stack}" for setting, row in best.items())
+        lacks = {setting_of(row): missing.removeprefix("energy ") if row.n else "failed" for row in rows
+                 if setting_of(row) not in best and (row.n or row.why in words.OUTCOMES)}  # fmt: skip
         return Standing(who=who, rows=best, lacks=lacks, top=top, note=note)
 
 
@@ -325,7 +327,7 @@ OVER_MACHINES = "Of GPUs with several machines each it is over machines, else ov
 
 def answers(gpus: Gpus) -> Answers:
     """Answer for machines of several GPU models, or for several machines of one."""
-    if not any(row["n"] for row in gpus.rows):
+    if not any(row.n for row in gpus.rows):
         return Answers(lead="No cell was measured on any of these machines.", each=())
     possible = [
         _fastest_answer(gpus), _next_answer(gpus), _settings_answer(gpus), _devices_answer(gpus),
@@ -393,7 +395,7 @@ def _fastest_answer(gpus: Gpus) -> Answer | None:
 
 def _why_not_faster(gpus: Gpus, gpu: str, over: str, mean: MeanRatio | None) -> str:
     if mean is None:
-        ours, theirs = ({row["stack_class"] for row in gpus.rows if row["gpu"] == name and row["n"]} for name in (gpu, over))
+        ours, theirs = ({row.stack_class for row in gpus.rows if row.gpu == name and row.n} for name in (gpu, over))
         shared = bool(ours & theirs) or not (ours and theirs)
         return "not compared with {}" if shared else "not compared with {}: measured on other releases of PyTorch"
     same, unknown = f"{words.verdict('SAME')} as {{}}", "no difference shown from {}"
@@ -497,19 +499,19 @@ def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
     unknown += f" Not known in every setting of {words.enumerated(partly)}." if partly else ""
     rows = [one.top for one in standings if one.top]
     top = rows[0]
-    second = next((row for row in rows if row["gpu"] != top["gpu"]), rows[1])
+    second = next((row for row in rows if row.gpu != top.gpu), rows[1])
     currency = gpus.price_list.currency
     title, unit, what = {
-        "joule": ("Most per joule", f"{top['unit']}/J", "Power of the GPU alone"),
-        "price": (f"Most per {currency}", f"{top['unit']}/s per {currency} 1000", "Price of the GPU alone"),
-        "cost": ("Least cost", f"{currency} per million {top['unit']}", "By the price list"),
+        "joule": ("Most per joule", f"{top.unit}/J", "Power of the GPU alone"),
+        "price": (f"Most per {currency}", f"{top.unit}/s per {currency} 1000", "Price of the GPU alone"),
+        "cost": ("Least cost", f"{currency} per million {top.unit}", "By the price list"),
     }[name]
     return Answer(
         name=scope.column, title=title, 
-        figure=str(top["machine"] if gpus.noun == "machine" else top["gpu"]),
-        text=f"{words.with_unit(top[scope.column], unit)} for {words.model(top['model'])}; next is {gpus.who(second)}: "
-        f"{words.short(second[scope.column])}. No test.{unknown}",
-        note=f"{what}, {setting_in_words(setting_of(top))}.", chart=f"fastest-{name}", value=top[scope.column], unit=unit,
+        figure=str(top.machine) if gpus.noun == "machine" else top.gpu,
+        text=f"{words.with_unit(top.value(scope.column), unit)} for {words.model(top.model)}; next is {gpus.who(second)}: "
+        f"{words.short(second.value(scope.column))}. No test.{unknown}",
+        note=f"{what}, {setting_in_words(setting_of(top))}.", chart=f"fastest-{name}", value=top.value(scope.column), unit=unit,
     )  # fmt: skip
 
 
