@@ -302,6 +302,7 @@ def measure(
             for event in launch(job, attempt, image):
                 if isinstance(event, LaunchFinished):
                     suspects |= _unread_devices(event.launch)
+                    recorded |= {cell.id} if event.launch.outcome == "unsupported" else set()
                     if proof := proof_of(event.launch):
                         proven.setdefault((cell.id, batch), proof)
                     event, again = _noted(job, event)
