@@ -265,11 +265,35 @@ def test_nvbandwidth_and_timm(tmp_path: Path) -> None:
     (tmp_path / "n.json").write_text(json.dumps({"nvbandwidth": {"version": "v0.8", "testcases": [test, waived]}}))
     (file,) = reading.read_side(str(tmp_path / "n.json"))
     assert [(case.name[-6:], case.figures[0].value) for case in file.cases] == [("[0, 1]", 276.07), ("[1, 0]", 276.19)]
+    assert "device" not in file.cases[0].setup
     (tmp_path / "t.csv").write_text(
         "model,infer_samples_per_sec,infer_step_time,infer_batch_size,infer_img_size,param_count\nresnet10t,1000.5,63.9,64,176,5.4\n"
     )
     (file,) = reading.read_side(str(tmp_path / "t.csv"))
     assert {figure.name: figure.value for figure in file.cases[0].figures} == {"inference": 1000.5, "mean step": 63.9}
+
+
+def test_a_file_that_nvbandwidth_wrote(tmp_path: Path) -> None:
+    """Values, texts and form of NVIDIA/DCGM's recorded output of v0.5; the device as pull request 54 shows v0.8's."""
+    every = [
+        ("host_to_device_memcpy_ce", "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s) ", 12.396361291250001),
+        ("host_device_latency_sm", "memory latency SM CPU(row) <-> GPU(column) (ns) ", 649.87858038348088),
+    ]
+    tests: list[dict[str, Any]] = [
+        {"average": value, "bandwidth_description": text, "bandwidth_matrix": [[f"{value:g}"]], "max": value, "min": value,
+         "name": name, "status": "Passed", "sum": value} for name, text, value in every
+    ]  # fmt: skip
+    tests.append({"name": "device_to_device_latency_sm", "status": "Waived"})
+    root = {"CUDA Runtime Version": 12070, "Driver Version": "565.02", "git_version": "", "testcases": tests, "version": "v0.5"}
+    devices = [f"{place}: NVIDIA GB200 (0000000{8 + place}:06:00): (host-{place})" for place in range(2)]
+    (tmp_path / "n.json").write_text(json.dumps({"nvbandwidth": root | {"GPU Device list": devices}}))
+    (file,) = reading.read_side(str(tmp_path / "n.json"))
+    latency = file.cases[1]
+    assert [(case.figures[0].quantity, case.figures[0].value) for case in file.cases] == [
+        ("bandwidth", 12.3964), ("memory latency", 649.879),
+    ]  # fmt: skip
+    assert dict(latency.setup) == {"driver": "565.02", "CUDA": "12070", "device": "NVIDIA GB200"} and not latency.problems
+    assert file.version == "0.5" and not file.note and "host-1" not in repr(file)
 
 
 # What is no finding, and what is told

@@ -19,7 +19,7 @@ def read(document: Document) -> ForeignFile | None:
     if not all(key in fields for key in ("nccl_version", "ranks", "results", "args")):
         return None
     return ForeignFile(
-        path=document.path, tool="nccl-tests", cases=tuple(_cases(fields)), version=fields.text("version"), tried=("3",),
+        path=document.path, tool="nccl-tests", cases=tuple(_cases(fields)), version=fields.text("version"), tried=("3", "1"),
         began=fields.text("start_time"),
     )  # fmt: skip
 

@@ -1,10 +1,14 @@
 """nvbandwidth: the JSON of -j."""
 
 import math
+import re
 from collections.abc import Iterator
 
 from torchmatrix_plugins.foreign.document import Document
 from torchmatrix_plugins.foreign.results import Amount, Case, Figure, ForeignFile
+
+_NAME = re.compile(r"\d+: (.+?) \((?:PCI:)?[\da-fA-F]+:[\da-fA-F:.]+\)")
+"""A device of the list: its number, its name, its PCI address; then the host's name, which isn't read."""
 
 
 def read(document: Document) -> ForeignFile | None:
@@ -13,7 +17,10 @@ def read(document: Document) -> ForeignFile | None:
     if "nvbandwidth" not in root:
         return None
     fields = root.part("nvbandwidth")
+    listed = fields.data.get("GPU Device list")
+    names = {found[1] for text in (listed if isinstance(listed, list) else []) if (found := _NAME.match(str(text)))}
     setup = {"driver": fields.text("Driver Version"), "CUDA": fields.text("CUDA Runtime Version")}
+    setup |= {"device": ", ".join(sorted(names))} if names else {}
     cases = []
     warning = fields.text("warning")
     for test in fields.parts("testcases"):
