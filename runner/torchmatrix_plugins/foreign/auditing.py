@@ -263,8 +263,8 @@ def _events(case: Case, asked: Requests) -> Iterator[Said]:
     if per_event is None:
         yield "mean TPOT, or the gaps between events, aren't in the file"
     elif per_event > 1 + EVENTS:
-        words = f"ITL is {shown(per_event)} times TPOT: events come with several tokens, as in speculative decoding"
-        yield UNCLEAR, f"{words}, so that ITL is no time between tokens"
+        words = f"ITL is {shown(per_event)} times TPOT: events come with several tokens, which the server gathers or decodes"
+        yield UNCLEAR, f"{words} at once (speculative decoding), so that ITL is no time between tokens"
 
 
 def _tokens_per_event(case: Case) -> float | None:
