@@ -86,8 +86,8 @@ def test_a_ratio_has_only_the_rounds_in_which_both_were_launched() -> None:
     assert b.over(a).value == pytest.approx(1.0) and len(b.samples) == 6
     assert b.over(c).value == pytest.approx(1.0, rel=2e-3), "round 5, too, but neither 4 nor 6"
     assert len(b.beside(c).ok) == len(c.ok) == 4
-    rows = {row["stack"]: row for row in speedups.speedup_table(cells)}
-    assert (rows["b"]["n"], rows["b"]["baseline_n"], rows["b"]["ratio"]) == (3, 3, pytest.approx(1.0))
+    rows = {ratio.cell.row.stack: ratio for ratio in speedups.speedup_table(cells)}
+    assert (rows["b"].n, rows["b"].baseline_n, rows["b"].pair.value) == (3, 3, pytest.approx(1.0))
     (verdict,) = judged([b.over(a)])
     assert verdict.verdict in ("SAME", "AMBIGUOUS")
     fixed = index({"a": QUIET, "b": slow, **OTHERS}, further=None).named

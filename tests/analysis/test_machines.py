@@ -139,7 +139,8 @@ def test_scale_factors_and_speed_ups_stay_within_a_machine(tmp_path: Path) -> No
         ("gpu01#1111", pytest.approx(190 / math.sqrt(102 * 100))), ("gpu01#2222", pytest.approx(300 / math.sqrt(204 * 200))),
     ]  # fmt: skip
     speeds = speedups.speedup_table(table)
-    by_cell = {(row["machine"], row["stack"], row["devices"]): (row["ratio"], row["why"]) for row in speeds}
+    by_cell = {(ratio.cell.machine, ratio.cell.row.stack, ratio.cell.row.devices): (ratio.pair.value, ratio.pair.why_not)
+               for ratio in speeds}  # fmt: skip
     assert by_cell["gpu01#1111", "stack-b", "gpu0"] == (pytest.approx(50 / math.sqrt(102 * 100)), "")
     assert by_cell["gpu01#2222", "stack-b", "gpu0"][1] == "oom"
     assert by_cell["gpu01#2222", "stack-a", "gpu0"][0] == 1.0

@@ -161,7 +161,11 @@ def test_a_report_takes_the_ratio_that_compare_takes(tmp_path: Path, rounds: int
     ]  # fmt: skip
     every = list(write_run(tmp_path, launches).launches())
     (row,) = compare.compare(*([entry for entry in every if entry.stack.name == name] for name in "ba")).rows
-    shown = next(entry for entry in ratios_of(CellIndex(run_summary.launch_rows(every))).speedups if entry["stack"] == "b")
+    shown = next(
+        entry for entry in ratios_of(CellIndex(run_summary.launch_rows(every))).speedups if entry.cell.row.stack == "b"
+    )
     assert row.paired == (rounds > 9)
-    assert (shown["ratio"], shown["low"], shown["high"]) == pytest.approx((row.ratio, row.low, row.high))
-    assert shown["verdict"] == row.verdict == ("FASTER" if rounds > 9 else "AMBIGUOUS")
+    assert (shown.pair.value, shown.pair.interval.low, shown.pair.interval.high) == pytest.approx(
+        (row.ratio, row.low, row.high)
+    )
+    assert shown.verdict == row.verdict == ("FASTER" if rounds > 9 else "AMBIGUOUS")

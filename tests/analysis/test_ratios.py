@@ -1,6 +1,7 @@
 """Ratios between stacks and settings, against values worked out by hand; nothing is paired that differs in more."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,13 @@ def cell(stack: str = "a", precision: str = "fp32", compile: bool = False, **mor
     return {"stack": stack, "workload": name, "job": job | {"image_size": size}, **more}
 
 
+def table_of(ratios: Sequence[speedups.Ratio]) -> pd.DataFrame:
+    return pd.DataFrame([ratio.columns() for ratio in ratios])
+
+
 def test_a_named_baseline_is_used_everywhere(tmp_path: Path) -> None:
     cells = [{"stack": "a", "rate": 50.0}, {"stack": "b", "rate": 100.0}]
-    table = pd.DataFrame(speedups.speedup_table(index(tmp_path, *cells), "b"))
+    table = table_of(speedups.speedup_table(index(tmp_path, *cells), "b"))
     assert dict(zip(table["stack"], table["ratio"], strict=True)) == pytest.approx({"a": 0.5, "b": 1.0})
     assert set(table["baseline"]) == {"b"}
 
@@ -46,10 +51,10 @@ def test_an_unknown_baseline_is_refused_with_the_known_stacks(tmp_path: Path) ->
 
 def test_a_ratio_that_is_missing_says_why(tmp_path: Path) -> None:
     cells = [{"stack": "a", "rate": 50.0}, {"stack": "b", "outcome": "oom"}, {"stack": "c", "rate": 60.0, "batch_used": 8}]
-    table = pd.DataFrame(speedups.speedup_table(index(tmp_path, *cells))).set_index("stack")
+    table = table_of(speedups.speedup_table(index(tmp_path, *cells))).set_index("stack")
     assert table["why"].to_dict() == {"a": "", "b": "oom", "c": "batch 8, baseline 4"}
     assert table["ratio"].isna().tolist() == [False, True, True]
-    table = pd.DataFrame(speedups.speedup_table(index(tmp_path / "2", *cells), "b")).set_index("stack")
+    table = table_of(speedups.speedup_table(index(tmp_path / "2", *cells), "b")).set_index("stack")
     assert table["why"].to_dict() == {"a": "baseline: oom", "b": "oom", "c": "baseline: oom"}
 
 
@@ -58,13 +63,13 @@ def test_each_setting_is_compared_with_all_else_equal(tmp_path: Path) -> None:
         cell(rate=100.0), cell(compile=True, rate=130.0), cell(precision="amp", rate=200.0),
         cell(precision="amp", compile=True, rate=300.0), cell(channels_last=True, rate=110.0),
     ]  # fmt: skip
-    table = pd.DataFrame(speedups.settings_table(index(tmp_path, *cells)))
+    table = table_of(speedups.settings_table(index(tmp_path, *cells)))
     pairs = {(row["setting"], row["over"]): row["ratio"] for row in table.to_dict("records")}
     assert pairs == pytest.approx({
         ("compile", cells[0]["workload"]): 1.3, ("compile", cells[2]["workload"]): 1.5, ("amp", cells[0]["workload"]): 2.0,
         ("amp", cells[1]["workload"]): 300 / 130, ("channels_last", cells[0]["workload"]): 1.1,
     })  # fmt: skip
-    assert (table["low"] < table["ratio"]).all() and (table["high"] > table["ratio"]).all()
+    assert (table["ratio_low"] < table["ratio"]).all() and (table["ratio_high"] > table["ratio"]).all()
 
 
 @pytest.mark.parametrize("other", [{"stack": "b"}, {"batch": 8}, {"image_size": 64}, {"devices": (1,)}])
@@ -77,7 +82,7 @@ def test_a_pair_with_a_failed_side_stays_and_is_counted(tmp_path: Path) -> None:
         cell(rate=100.0), cell(compile=True, outcome="crashed"), cell(precision="amp", outcome="oom"),
         cell(precision="amp", compile=True, rate=5.0), cell("b", rate=10.0), cell("b", compile=True, rate=20.0),
     ]  # fmt: skip
-    table = pd.DataFrame(speedups.settings_table(index(tmp_path, *cells)))
+    table = table_of(speedups.settings_table(index(tmp_path, *cells)))
     compiled = table[table["setting"] == "compile"]
     assert sorted(word for word in compiled["why"] if word) == ["baseline: oom", "crashed"]
     assert [ratio for ratio in compiled["ratio"] if not math.isnan(ratio)] == [pytest.approx(2.0)]
@@ -92,23 +97,23 @@ def test_all_verdicts_of_a_report_are_corrected_together(tmp_path: Path) -> None
     """b is ahead of a: enough for one comparison, not for one of many without another difference."""
     same = [cell(stack, rate=100.0, batch=n) for n in (*range(1, 4), *range(5, 21)) for stack in "ab"]
 
-    def judged(others: int, ahead: float) -> tuple[dict[str, Any], int]:
+    def judged(others: int, ahead: float) -> tuple[speedups.Ratio, int]:
         cells = [*same[: 2 * others], cell(rate=100.0), cell("b", rate=ahead)]
         ratios = speedups.ratios_of(index(tmp_path / str(others), *cells))
-        return next(row for row in ratios.speedups if row["ratio"] > 1.01), ratios.significance.comparisons
+        return next(ratio for ratio in ratios.speedups if ratio.pair.value > 1.01), ratios.significance.comparisons
 
     among_few, few = judged(3, 102.8)
     among_many, many = judged(19, 102.3)
     assert (few, many) == (8, 40)  # ratios, and who is the fastest
-    assert (among_few["verdict"], among_few["reason"]) == ("FASTER", "different")
-    assert (among_many["verdict"], among_many["reason"]) == ("AMBIGUOUS", "many")
-    assert among_many["p_value"] < among_few["adjusted_p_value"] < 0.05 < among_many["adjusted_p_value"]
+    assert (among_few.verdict, among_few.reason) == ("FASTER", "different")
+    assert (among_many.verdict, among_many.reason) == ("AMBIGUOUS", "many")
+    assert among_many.pair.chances.differs < among_few.adjusted_p_value < 0.05 < among_many.adjusted_p_value
 
 
 def test_a_baseline_and_a_missing_ratio_have_no_verdict(tmp_path: Path) -> None:
-    rows = speedups.ratios_of(index(tmp_path, cell(rate=100.0), cell("b", rate=130.0), cell("c", outcome="oom"))).speedups
-    assert {row["stack"]: row["verdict"] for row in rows} == {"a": "", "b": "FASTER", "c": ""}
-    assert [math.isnan(row["adjusted_p_value"]) for row in rows] == [True, False, True]
+    ratios = speedups.ratios_of(index(tmp_path, cell(rate=100.0), cell("b", rate=130.0), cell("c", outcome="oom"))).speedups
+    assert {ratio.cell.row.stack: ratio.verdict for ratio in ratios} == {"a": "", "b": "FASTER", "c": ""}
+    assert [math.isnan(ratio.adjusted_p_value) for ratio in ratios] == [True, False, True]
 
 
 def test_pairs_of_a_setting_differ_in_it_alone(tmp_path: Path) -> None:
@@ -123,8 +128,9 @@ def test_pairs_of_a_setting_differ_in_it_alone(tmp_path: Path) -> None:
         cell(60.0, parallel="ddp", precision="fp32", data="disk", workers=2, decoder="pillow"),
     )  # fmt: skip
     found = {
-        (row["setting"], row["workload"], row["over"]): row["ratio"] for row in speedups.settings_table(index(tmp_path, *cells))
-    }
+        (ratio.setting, ratio.cell.row.workload, ratio.base.row.workload): ratio.pair.value
+        for ratio in speedups.settings_table(index(tmp_path, *cells)) if ratio.base
+    }  # fmt: skip
     assert found == {
         ("amp", "ddp-amp", "ddp-fp32"): pytest.approx(2.0), ("amp", "fsdp-amp", "fsdp-fp32"): pytest.approx(1.6),
         ("fsdp", "fsdp-fp32", "ddp-fp32"): pytest.approx(0.5), ("fsdp", "fsdp-amp", "ddp-amp"): pytest.approx(0.4),

@@ -69,8 +69,8 @@ def test_counts_of_two_counters_refuse_nothing_and_are_told(
     ]
     if a["torch"] != b["torch"]:
         table = run_summary.launch_rows(write_run(tmp_path / "both", rows).launches())
-        (ratio,) = [row for row in speedups.ratios_of(CellIndex(table)).speedups if row["stack"] != row["baseline"]]
-        assert bool(ratio["why"]) == is_refused
+        (ratio,) = [row for row in speedups.ratios_of(CellIndex(table)).speedups if not row.is_of_itself]
+        assert bool(ratio.pair.why_not) == is_refused
     again = [launches(tmp_path, name, (SDPA[0], None), parameters=RESNET50, **which) for name, which in (("c", a), ("d", b))]
     (row,) = compare.compare(*again).rows
     assert row.work_checked and not row.refused, "two counters that agree"
@@ -113,8 +113,9 @@ def test_a_report_has_no_ratio_of_two_stacks_that_do_other_work(tmp_path: Path) 
         {"stack": stack, "rate": 100.0 + n, "flops": flops} for stack, flops in (("x", 4.1e9), ("y", 8.2e9)) for n in (0, 1)
     ]
     ratios = speedups.ratios_of(CellIndex(run_summary.launch_rows(write_run(tmp_path, rows).launches())))
-    (row,) = [entry for entry in ratios.speedups if entry["stack"] == "y"]
-    assert row["why"] == "not the same work: 4.1 and 8.2 GFLOP per item" and math.isnan(row["ratio"]) and row["verdict"] == ""
+    (row,) = [entry for entry in ratios.speedups if entry.cell.row.stack == "y"]
+    assert row.pair.why_not == "not the same work: 4.1 and 8.2 GFLOP per item" and math.isnan(row.pair.value)
+    assert not row.verdict
 
 
 def test_a_night_of_another_model_is_no_baseline(tmp_path: Path) -> None:

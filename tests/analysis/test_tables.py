@@ -24,7 +24,7 @@ def tables(tmp_path: Path, launches: list[dict]) -> tuple:
         list(map(columns_of, rows)),
         list(map(columns_of, run_tables.cells_table(cells.every))),
         scaling.scaling_table(cells),
-        speedup_table(cells),
+        [ratio.columns() for ratio in speedup_table(cells)],
     )
     return tuple(pd.DataFrame(rows, dtype=object) for rows in computed)
 

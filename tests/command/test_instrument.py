@@ -244,7 +244,7 @@ def test_until_decided_launches_again_what_is_open_and_can_be_decided(
     (run_folder,) = Results(fake_matrix.parent / "results").runs()
     cells = CellIndex(run_summary.launch_rows(run_folder.launches()))
     (pair,) = speedups.ratios_of(cells).settings
-    assert pair["verdict"] == {"open": "FASTER", "clear": "FASTER", "hopeless": "AMBIGUOUS"}[kind] and pair["n"] == each
+    assert pair.verdict == {"open": "FASTER", "clear": "FASTER", "hopeless": "AMBIGUOUS"}[kind] and pair.n == each
     assert run_folder.read_record().complete and "0 launches to do" not in torchmatrix("run").stderr
 
 

@@ -51,13 +51,13 @@ def any_false(noise: Noise, loss: float, random: Random) -> bool:
     ratios = ratios_of(cells)
     jobs = ([cell for cell in cells.every if cell.row.model == f"model{job}"] for job in range(len(ALIKE)))
     left_out = any(len(best.may_be_best(job, ratios.significance.differs)) < len(job) for job in jobs)
-    return left_out or any(row["verdict"] in DIFFERENT for row in ratios.speedups)
+    return left_out or any(ratio.verdict in DIFFERENT for ratio in ratios.speedups)
 
 
 def told(gains: Sequence[float], noise: Noise, further: int, first: int, random: Random) -> list[bool]:
     """Return for each difference worth telling whether the report tells it."""
-    verdict = {row["workload"]: row["verdict"] for row in ratios_of(run(random, noise, gains, further, first)).speedups
-               if row["stack"] == "stack1"}  # fmt: skip
+    verdict = {ratio.cell.row.workload: ratio.verdict for ratio in ratios_of(run(random, noise, gains, further, first)).speedups
+               if ratio.cell.row.stack == "stack1"}  # fmt: skip
     return [verdict[f"model{job}-train-fp32-b4"] == "FASTER" for job, gain in enumerate(gains) if gain > TO_BE_TOLD]
 
 
@@ -71,7 +71,7 @@ def false_share(gains: Sequence[float], noise: Noise, random: Random) -> float:
     """Return which share of the reported differences and samenesses is false."""
     rows = ratios_of(run(random, noise, gains, DECIDING, FEWEST_TO_DECIDE)).speedups
     gain_of = {f"model{job}-train-fp32-b4": gain for job, gain in enumerate(gains)}
-    found = [(row["verdict"], gain_of[row["workload"]]) for row in rows if row["stack"] == "stack1"]
+    found = [(row.verdict, gain_of[row.cell.row.workload]) for row in rows if row.cell.row.stack == "stack1"]
     wrong = [
         verdict == "SLOWER" or ((verdict == "FASTER") == (gain == 0.0) and (verdict == "FASTER" or gain > 0.02))
         for verdict, gain in found if verdict in (*DIFFERENT, "SAME")
@@ -83,7 +83,8 @@ def covers(noise: Noise, random: Random) -> list[bool]:
     """Return for each ratio of MANY whether its interval covers the truth, whenever its rounds ended."""
     rows = ratios_of(run(random, noise, MANY, DECIDING, FEWEST_TO_DECIDE)).speedups
     truth = {f"model{job}-train-fp32-b4": 1 + gain for job, gain in enumerate(MANY)}
-    return [row["low"] <= truth[row["workload"]] <= row["high"] for row in rows if row["stack"] == "stack1"]
+    of_stack = [(ratio.pair.interval, truth[ratio.cell.row.workload]) for ratio in rows if ratio.cell.row.stack == "stack1"]
+    return [limits.low <= true <= limits.high for limits, true in of_stack]
 
 
 def figure_covers(noise: Noise, random: Random) -> list[bool]:

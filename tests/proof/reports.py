@@ -39,7 +39,7 @@ def any_false(noises: Sequence[Noise], counts: Counts, jobs: int, stacks: int, r
     """Return whether a report of equal cells tells a difference: a ratio, or which stack is the fastest at a job."""
     cells = index(matrix(random, noises, counts, jobs, stacks))
     ratios = ratios_of(cells)
-    return any(row["verdict"] in DIFFERENT for row in ratios.speedups) or any(_leaves_out(cells, ratios, jobs))
+    return any(ratio.verdict in DIFFERENT for ratio in ratios.speedups) or any(_leaves_out(cells, ratios, jobs))
 
 
 def _leaves_out(cells: CellIndex, ratios: Ratios, jobs: int) -> Iterator[bool]:
@@ -53,7 +53,7 @@ def is_told(random: Random) -> bool:
     """Return whether a job's second stack is called faster where the job's baseline is 4 % slower."""
     base, *others = matrix(random, [gaussian], [3])
     slower = replace(base, rates=[0.96 * rate for rate in base.rates])
-    return bool(ratios_of(index([slower, *others])).speedups[1]["verdict"] == "FASTER")
+    return ratios_of(index([slower, *others])).speedups[1].verdict == "FASTER"
 
 
 def ratio_covers(noise: Noise, counts: Counts, random: Random) -> bool:

@@ -1,9 +1,12 @@
 """Compare the cells of a run: speed-ups of stacks, settings and devices, and what changed since the last run."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, structs
 
 from torchmatrix.analysis import best
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
@@ -23,65 +26,89 @@ from torchmatrix.matrix.factors import CONTRASTED, SETTLED, Value
 # fastest.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ratios:
-    """The tables of one report, and the p-values up to which it reports anything, corrected for all that it compares.
-
-    Both tables have a `verdict` and the `reason` for it (verdicts.REASONS; both "" without a ratio, and for the baseline) and
-    an `adjusted_p_value`.
+class Ratio(Struct, frozen=True, kw_only=True):
+    """A cell's throughput over that of `base`: the same job on the stack `baseline`, or, of a `setting`, the same cell with its
+    opposite. `n`, `baseline_n`: their launches. `verdict`, and the `reason` for it (verdicts.REASONS): both "" where nothing
+    was compared, of the baseline itself, and before they are judged.
     """
 
-    speedups: list[Row]
-    settings: list[Row]
+    setting: str = ""
+    cell: Cell
+    base: Cell | None
+    baseline: str | None = None
+    pair: Pair
+    n: int
+    baseline_n: int
+    verdict: str = ""
+    reason: str = ""
+    adjusted_p_value: float = math.nan
+
+    @property
+    def is_of_itself(self) -> bool:
+        """Check whether it is the baseline's own."""
+        return self.cell.row.stack == self.baseline
+
+    def columns(self) -> Row:
+        """Return the row of a table."""
+        pair, row = self.pair, self.cell.row
+        names = {"setting": self.setting, "over": self.base.row.workload} if self.setting and self.base else {}
+        return {
+            **names, **{name: row.value(name) for name in _SHOWN}, **self.cell.fleet, "baseline": self.baseline,
+            **pair.interval.columns("ratio"), "p_value": pair.chances.differs, "same_p_value": pair.chances.same,
+            **{name: getattr(self, name) for name in ("n", "baseline_n", "verdict", "reason", "adjusted_p_value")},
+            "why": pair.why_not,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratios:
+    """The ratios of one report, and the p-values up to which it reports anything, corrected for all that it compares."""
+
+    speedups: list[Ratio]
+    settings: list[Ratio]
     significance: Significance
 
 
 def ratios_of(cells: CellIndex, baseline: str | None = None) -> Ratios:
     """Return all ratios of a report, judged together; `baseline` as in speedup_table."""
     speedups, settings = speedup_table(cells, baseline), settings_table(cells)
-    rows, fastest = [*speedups, *settings], list(_tests_of_best(cells))
-    pairs = [row["pair"] for row in rows]
-    shown = [_with_verdict(row, judgement) for row, judgement in zip(rows, judged(pairs, fastest), strict=True)]
+    ratios, fastest = [*speedups, *settings], list(_tests_of_best(cells))
+    pairs = [ratio.pair for ratio in ratios]
+    shown = [_with_verdict(ratio, judgement) for ratio, judgement in zip(ratios, judged(pairs, fastest), strict=True)]
     return Ratios(
         speedups=shown[: len(speedups)], settings=shown[len(speedups) :],
         significance=significance_of([*(pair.chances for pair in pairs), *fastest]),
     )  # fmt: skip
 
 
-def _with_verdict(row: Row, judgement: Verdict) -> Row:
-    """Return the row with its verdict instead of the pair; none where nothing was compared, and for the baseline."""
-    is_unjudged = row["why"] or row["stack"] == row.get("baseline")
-    verdict = {"verdict": "", "reason": ""} if is_unjudged else {"verdict": judgement.verdict, "reason": judgement.reason}
-    rest = {name: value for name, value in row.items() if name != "pair"}
-    return rest | verdict | {"adjusted_p_value": judgement.adjusted_p_value}
+def _with_verdict(ratio: Ratio, judgement: Verdict) -> Ratio:
+    """Return the ratio with its verdict; none where nothing was compared, and for the baseline."""
+    ratio = structs.replace(ratio, adjusted_p_value=judgement.adjusted_p_value)
+    if ratio.pair.why_not or ratio.is_of_itself:
+        return ratio
+    return structs.replace(ratio, verdict=judgement.verdict, reason=judgement.reason)
 
 
-def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Row]:
+def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Ratio]:
     """Return the ratio of every cell to the same workload and devices (of the same machine) on the stack `baseline`.
 
     Without `baseline` it is the first stack in the matrix that ran this workload on these devices, else the first that was to.
-    `why` says why a ratio is NaN, else it is empty. Raises BadInput for an unknown stack.
+    `pair.why_not` says why a ratio is NaN. Raises BadInput for an unknown stack.
     """
     stacks = list(dict.fromkeys(cell.row.stack for cell in cells.figures))
     if baseline is not None and baseline not in stacks:
         raise BadInput(f"no stack {baseline} to compare with", hint=f"stacks of this run: {', '.join(stacks) or 'none'}")
-    rows = []
-    for cell, base in _beside_baselines(cells, baseline):
-        names = {"workload": cell.row.workload, "stack": cell.row.stack, "baseline": base.row.stack if base else baseline}
-        rows.append(names | _shown(cell) | _compared(cell, base) | cell.fleet)
-    return rows
+    return [
+        _ratio(cell, base, baseline=base.row.stack if base else baseline) for cell, base in _beside_baselines(cells, baseline)
+    ]
 
 
-def settings_table(cells: CellIndex) -> list[Row]:
+def settings_table(cells: CellIndex) -> list[Ratio]:
     """Return pairs of cells that differ only in one of the factors' contrasts: same stack, devices, batch and all else.
 
-    One row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
+    One per pair that was to be measured; `pair.why_not` says why a ratio is NaN.
     """
-    rows = []
-    for setting, cell, base in _beside_opposites(cells):
-        names = {"setting": setting, "workload": cell.row.workload, "over": base.row.workload, "stack": cell.row.stack}
-        rows.append(names | _shown(cell) | _compared(cell, base) | cell.fleet)
-    return rows
+    return [_ratio(cell, base, setting=setting) for setting, cell, base in _beside_opposites(cells)]
 
 
 def _beside_baselines(cells: CellIndex, baseline: str | None) -> Iterator[tuple[Cell, Cell | None]]:
@@ -134,11 +161,7 @@ def _is_open(pair: Pair, level: Significance, most: int) -> bool:
 
 _PAIRS = tuple((factor.name, pair) for factor in CONTRASTED for pair in factor.contrasts)
 _SETTLED = tuple(factor.name for factor in SETTLED)
-_SHOWN = ("model", "mode", "unit", "devices", "batch")
-
-
-def _shown(cell: Cell) -> Row:
-    return {name: cell.row.value(name) for name in _SHOWN}
+_SHOWN = ("workload", "stack", "model", "mode", "unit", "devices", "batch")
 
 
 def _all_but(cell: Cell, **changes: Value) -> tuple[Any, ...]:
@@ -157,15 +180,10 @@ def compared_cells(cell: Cell, base: Cell | None) -> Pair:
     return Pair(why_not=why) if why or base is None else cell.over(base)
 
 
-def _compared(cell: Cell, base: Cell | None) -> Row:
-    """Return the ratio with its interval and numbers of launches, or why there is none."""
-    pair = compared_cells(cell, base)
-    limits, test = pair.interval, pair.chances
-    return {
-        "ratio": pair.value, "low": limits.low, "high": limits.high, "p_value": test.differs, "same_p_value": test.same,
-        "n": len((cell.beside(base) if base else cell).samples),
-        "baseline_n": len(samples_of(base and base.beside(cell))), "why": pair.why_not, "pair": pair,
-    }  # fmt: skip
+def _ratio(cell: Cell, base: Cell | None, **names: Any) -> Ratio:
+    n = len((cell.beside(base) if base else cell).samples)
+    n_of_base = len(samples_of(base and base.beside(cell)))
+    return Ratio(cell=cell, base=base, pair=compared_cells(cell, base), n=n, baseline_n=n_of_base, **names)
 
 
 def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:

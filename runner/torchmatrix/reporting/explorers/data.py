@@ -16,7 +16,7 @@ from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, 
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import CellRow, LaunchRow, Row, with_columns
-from torchmatrix.analysis.speedups import Ratios
+from torchmatrix.analysis.speedups import Ratio, Ratios
 from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
 from torchmatrix.analysis.traces import QUANTITIES, Trace
 from torchmatrix.analysis.verdicts import Significance
@@ -435,10 +435,6 @@ def _place_of(row: LaunchRow) -> tuple[str, str, str, str]:
     return row.machine, row.stack, row.workload, row.devices
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    return str(row["machine"]), str(row["stack"]), str(row["workload"]), str(row["devices"])
-
-
 def _gpus(rows: Sequence[CellRow]) -> list[str]:
     """Return the short name of each row's device; a failed cell without one gets that of its machine's other cells."""
     names = [row.of.gpu or _gpu(row) for row in rows]
@@ -560,17 +556,15 @@ Places: TypeAlias = dict[tuple[str, str, str, str], int]
 def _pairs(cells: Sequence[CellRow], ratios: Ratios) -> list[ShownPair]:
     """Pair stacks with their baselines, settings with what they replace; `at`, `over`: the cells' places among `cells`."""
     places: Places = {_place_of(row.of): place for place, row in enumerate(cells)}
-    others = [row for row in ratios.speedups if row["stack"] != row["baseline"]]
-    return [
-        *(_pair("stack", row, {"stack": row["baseline"]}, places) for row in others),
-        *(_pair(row["setting"], row, {"workload": row["over"]}, places) for row in ratios.settings),
-    ]
+    others = [ratio for ratio in ratios.speedups if not ratio.is_of_itself]
+    return [_pair(ratio, places) for ratio in (*others, *ratios.settings)]
 
 
-def _pair(kind: str, row: Mapping[str, Any], base: Mapping[str, Any], places: Places) -> ShownPair:
-    at, over = (places.get(_place({"machine": "", **row, **changes})) for changes in ({}, base))
-    ratio, low, high = (_short(row[name]) for name in ("ratio", "low", "high"))
+def _pair(ratio: Ratio, places: Places) -> ShownPair:
+    at, over = (places.get(_place_of(cell.row)) if cell else None for cell in (ratio.cell, ratio.base))
+    limits = ratio.pair.interval
     return ShownPair(
-        kind=kind, at=at, over=over, base=base.get("stack", ""), ratio=ratio, low=low, high=high, n=row["n"],
-        base_n=row["baseline_n"], why=row["why"], verdict=row["verdict"],
+        kind=ratio.setting or "stack", at=at, over=over, base=ratio.baseline or "", ratio=_short(limits.value),
+        low=_short(limits.low), high=_short(limits.high), n=ratio.n, base_n=ratio.baseline_n, why=ratio.pair.why_not,
+        verdict=ratio.verdict,
     )  # fmt: skip

@@ -180,8 +180,8 @@ def other_rows(view: View) -> dict[str, list[Row]]:
         "end_to_end": latency_rows(view.summary.launches, END_TO_END),
         "compiles": view.compiles,
         **cube_rows(view.summary.launches),
-        "speedups": [_compared(row) for row in view.ratios.speedups],
-        "settings": [_compared(row) for row in view.ratios.settings],
+        "speedups": [ratio.columns() for ratio in view.ratios.speedups],
+        "settings": [ratio.columns() for ratio in view.ratios.settings],
         "gpus": gpu_specs.gpu_table(view.every_cell),
         "stacks": list(map(_stack, view.details.installed)),
         "skips": [
@@ -200,10 +200,6 @@ def _fields_of(noun: Any) -> Row:
     return {name: getattr(noun, name) for name in noun.__dataclass_fields__}
 
 
-def _compared(row: Row) -> Row:
-    return {**row, "ratio_low": row["low"], "ratio_high": row["high"]}
-
-
 def _file_of(path: str, run: str) -> str:
     """Return a path relative to the run's folder, as facts_archive names it."""
     parts = path.split("/")
@@ -217,10 +213,7 @@ _REPORTED = ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc
 def _stack(installed: Installed) -> Row:
     image, engine = installed.image, installed.engine
     return {
-        **{
-            key: installed.reported.get(key)
-            for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")
-        },
+        **{key: installed.reported.get(key) for key in _REPORTED},
         "stack": installed.stack,
         "torchvision": installed.versions.get("torchvision"),
         "transformers": installed.versions.get("transformers"),
