@@ -12,6 +12,7 @@ import pytest
 
 from support import Command
 from support.accepted import H100, MI300X, RTX_4090, Server, write
+from support.records import write_run
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launches_below
 from torchmatrix_plugins.accept import checks as accept_checks
@@ -716,3 +717,65 @@ def test_files_for_others_are_valid_whatever_was_recorded(torchmatrix: Command, 
     judged(torchmatrix, tmp_path / "results", "--junit", str(xml), "--nccl-tests", str(nccl))
     ElementTree.fromstring(xml.read_text())
     assert json.loads(nccl.read_text()) == []
+
+
+def test_a_slow_gpu_of_the_second_node_fails_without_its_readings(torchmatrix: Command, tmp_path: Path) -> None:
+    run, label = write(tmp_path / "results", Server(work=("gemm",), slow={("gemm", 6): 0.8})), "gpu0+1+2+3@2nodes"
+    for path in [*run.path.rglob("round*.jsonl")]:
+        header, *lines = (json.loads(line) for line in path.read_text().splitlines())
+        devices = header["gpus"] | {"gpus": header["gpus"]["gpus"][:4], "indices": [0, 1, 2, 3], "nodes": 2, "label": label}
+        header |= {"gpus": devices, "cell": f"{header['cell'].rpartition('/')[0]}/{label}"}
+        others = [gpu | {"uuid": f"{gpu['uuid']}-2"} for gpu in devices["gpus"]]
+        own = devices | {"gpus": others, "nodes": 1, "label": "gpu0+1+2+3"}
+        node = {"event": "node", "unix_seconds": 1001.0, "name": "node2", "number": 2, "machine": "id-2", "gpus": own,
+                "host": header["host"]}  # fmt: skip
+        for line in lines:
+            if line["event"] == "sample" and line["phase"] == "measure":
+                line["stop_monotonic_seconds"] = 100 + max(line["seconds"][:4])
+        (moved := path.parent.parent / label).mkdir(exist_ok=True)
+        path.unlink()
+        (moved / path.name).write_text("".join(json.dumps(line) + "\n" for line in (header, node, *lines)))
+    run.record.write_text(run.record.read_text().replace("gpu0+1+2+3+4+5+6+7", label))
+    (check,) = failed(judged(torchmatrix, tmp_path / "results", code=5))
+    assert not check["causes"] and "temperature" in " ".join(check["unknown"])
+
+
+def test_cells_that_explain_a_loss_are_no_checks(torchmatrix: Command, tmp_path: Path) -> None:
+    name = "resnet50-train-fp32-b4"
+    kinds = (("ddp", ""), ("independent", "-independent"), ("no-sync", "-no-sync"))
+    launches = [
+        {"rate": rate, "stack": "a", "workload": name + end, "devices": (0, 1), "parallel": kind, "ddp_workload": name}
+        for kind, end in kinds for rate in (99.9, 100.0, 100.1)
+    ]  # fmt: skip
+    write_run(tmp_path / "results", launches)
+    checks = judged(torchmatrix, tmp_path / "results", code=1)["checks"]
+    assert [(check["operation"], check["verdict"]) for check in checks] == [(name, "NO REFERENCE")]
+
+
+def test_a_run_that_is_not_finished_is_no_pass_and_what_was_skipped_is_told(torchmatrix: Command, tmp_path: Path) -> None:
+    run, page, suite = write(tmp_path / "results", Server(work=("triad",))), tmp_path / "page.html", tmp_path / "j.xml"
+    run.append(
+        "skip", cell="stack-a/gemm-micro-fp8/gpu0", stack="stack-a", workload="gemm-micro-fp8", ddp_workload="gemm-micro-fp8",
+        parallel="ddp", devices="gpu0", reason="the disk is too full for the stack", fix="free space",
+    )  # fmt: skip
+    record = judged(torchmatrix, tmp_path / "results", "--junit", str(suite), code=0)
+    told = "not measured here: 1 cell (the disk is too full for the stack)"
+    assert record["notes"] == [told] and told in page.read_text() and told in suite.read_text()
+    run.record.write_text("".join(line for line in run.record.read_text().splitlines(True) if '"run-exit"' not in line))
+    record = judged(torchmatrix, tmp_path / "results", "--junit", str(suite), code=1)
+    assert record["unfinished"] == [run.id] and f"Not finished: {run.id}" in record["answer"]
+    assert f"{run.id} is not finished" in suite.read_text() and "Not finished" in page.read_text()
+
+
+def test_a_check_that_the_baseline_lacks_is_told_with_the_field_that_differs(torchmatrix: Command, tmp_path: Path) -> None:
+    written_baseline(torchmatrix, tmp_path, Server(work=("gemm", "triad")))
+    path = tmp_path / "baseline.json"
+    write(tmp_path / "seven" / "results", Server(work=("gemm", "triad"), count=7))
+    held = judged(torchmatrix, tmp_path / "seven" / "results", "--baseline", str(path))
+    assert any("memory, link, power limit, partition, number and stack must agree" in note for note in held["notes"])
+    content = json.loads(path.read_text())
+    content["entries"] = [entry for entry in content["entries"] if "triad" in entry["operation"]]
+    path.write_text(json.dumps(content))
+    write(tmp_path / "results", Server(work=("gemm", "triad"), slow={("gemm", place): 0.8 for place in range(8)}))
+    held = judged(torchmatrix, tmp_path / "results", "--baseline", str(path))
+    assert any(note.startswith("8 of 16 checks are not in the baseline") for note in held["notes"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Generic, TypeAlias
 
-from torchmatrix.analysis import intervals, levels, rows, successive
+from torchmatrix.analysis import intervals, levels, metrics, rows, successive
 from torchmatrix.analysis.centers import mean_of, median_of, variance_of
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_by_rounds, pair_of_moments
 from torchmatrix.analysis.rows import (
@@ -79,6 +79,7 @@ class Family:
         return (values for values in values_by_cell if values and min(values) > 0)
 
 
+_OF_REQUESTS = frozenset(metric.column for metric in metrics.OF_ALL_REQUESTS)
 ALONE = Family()
 """The family of a cell of which no other is known."""
 
@@ -136,9 +137,11 @@ class Cell(Generic[AnyRow]):
         return self.values("throughput")
 
     def values(self, column: str) -> list[float]:
-        """Return the values of a metric of its ok launches, by the metric's column."""
-        values = (row.value(column) for row in self.ok)
-        return [value for value in values if value == value]  # NaN isn't itself
+        """Return the values of a metric of its ok launches, by the metric's column; of requests' percentiles none where a
+        launch served too few: those of the others would stand for all.
+        """
+        values = [value for row in self.ok if (value := row.value(column)) == value]  # NaN isn't itself
+        return [] if len(values) < len(self.ok) and column in _OF_REQUESTS else values
 
     @property
     def disturbed(self) -> int:
@@ -155,9 +158,12 @@ class Cell(Generic[AnyRow]):
         return self.family.prior(column, self.disturbed > 0) if len(self.values(column)) > 1 else intervals.NO_PRIOR
 
     def estimate(self, column: str = "throughput") -> intervals.Interval:
-        """Return the centre of a metric with the 95 % interval; NaN where too few launches have a value."""
+        """Return the centre of a metric with the 95 % interval; NaN where too few launches have a value. The method decides
+        how throughputs are combined; of all else it is the median.
+        """
         if column not in self._estimates:
-            self._estimates[column] = intervals.center_interval(self.values(column), self.last.statistic, self.prior(column))
+            statistic = self.last.statistic if column == "throughput" else "median"
+            self._estimates[column] = intervals.center_interval(self.values(column), statistic, self.prior(column))
         return self._estimates[column]
 
     def interval(self, column: str) -> intervals.Interval:

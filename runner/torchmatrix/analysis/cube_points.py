@@ -61,8 +61,9 @@ class Point:
 
     @cached_property
     def costs(self) -> Mapping[str, float]:
-        """Return the costs by name, NaN if unknown."""
-        return {cost.column: self.cell.median(cost.column) for cost in COSTS}
+        """Return the costs by name, NaN if unknown; of memory the highest of the launches, for all must fit."""
+        most = max(self.cell.values(MEMORY.column), default=math.nan)
+        return {cost.column: self.cell.median(cost.column) for cost in COSTS} | {MEMORY.column: most}
 
     def is_comparable(self, other: "Point") -> bool:
         """Check whether a test compares them (verdicts.are_comparable)."""

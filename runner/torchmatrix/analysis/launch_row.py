@@ -124,7 +124,7 @@ def _farthest(name: str) -> Callable[["Cell"], float]:
 
 
 def _most(name: str, otherwise: float = math.nan) -> Callable[["Cell"], float]:
-    return lambda cell: max((row.value(name) for row in cell.ok), default=otherwise)
+    return lambda cell: max(cell.values(name), default=otherwise)
 
 
 def _count(name: str, counts: Callable[[Any], bool] = bool) -> Callable[["Cell"], int]:
@@ -361,7 +361,7 @@ _TELEMETRY_COLUMNS = (
              of=_telemetry("at_limit"), cell=_farthest("at_limit")),
     a_number("under_load_seconds", "from the start of the warm-up to the end of the windows: what the figure speaks for",
              of=_telemetry("under_load_seconds"),
-             cell=lambda cell: min((row.under_load_seconds for row in cell.ok), default=math.nan)),
+             cell=lambda cell: min(cell.values("under_load_seconds"), default=math.nan)),
     a_flag("throttled_later", "a thermal or hardware slow-down after the windows", of=_telemetry("throttled_later"),
            **_LAUNCH_ONLY),
     a_whole("launches_throttled_later", "launches with a thermal or hardware slow-down after the windows", "throttled_later",
@@ -444,9 +444,9 @@ def _cold_compile_seconds(cell: "Cell") -> list[float]:
 
 
 def _mfu(cell: "Cell", flops: str = "flops_per_item") -> float:
-    """Return the cell's model FLOPs utilization; NaN where the peak or the operations are unknown."""
+    """Return the cell's model FLOPs utilization; NaN where the peak or the operations are unknown, or GPUs are mixed."""
     row = cell.last
-    facts = gpu_specs.of_row(row)
+    facts = None if row.mixed else gpu_specs.of_row(row)
     peak = None
     is_mixed = (row.effective or "").startswith("mixed") or row.precision in IN_FLOAT8
     if facts and is_mixed:

@@ -274,7 +274,7 @@ def worth(row: CellRow, price_list: PriceList = NONE) -> Yield | None:
         return None
     rate, launch = row.throughput, row.of
     memory = launch.device_memory_bytes
-    gigabytes = math.nan if memory is None else memory * launch.count / 2**30
+    gigabytes = math.nan if memory is None or launch.mixed else memory * launch.count / 2**30  # read of the first device
     return Yield(
         **{name: row.value(name) for name in _OF_LAUNCH},
         machines=1,

@@ -11,7 +11,7 @@ import msgspec
 
 from torchmatrix.analysis.intervals import NO_PRIOR, Moments
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import count, figure
+from torchmatrix.core.formatting import UNKNOWN, count, figure
 from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.reporting.page import utc
@@ -139,6 +139,9 @@ def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
 def _whole(baseline: Baseline, checks: Sequence[Check], found: bool) -> Iterator[str]:
     """Yield what is to be said of a baseline as a whole. `found`: it has an operation on such a device."""
     own, names = {_digest(check.machine) for check in checks}, [shown(entry.operation) for entry in baseline.entries]
+    missing = [check for check in checks if not any(is_of(entry, check) for entry in baseline.entries)]
+    if found and missing:
+        yield f"{len(missing)} of {count(len(checks), 'check')} {_are(missing)} not in the baseline{_unlike(baseline, missing)}"
     if found and all(device.machine in own for entry in baseline.entries for device in entry.devices):
         yield "the baseline is of this machine alone, which can't be a reference of itself"
     elif not found and not {*names} & {check.operation for check in checks}:
@@ -148,6 +151,22 @@ def _whole(baseline: Baseline, checks: Sequence[Check], found: bool) -> Iterator
             "the baseline has no operation on such a device: memory, link, power limit, partition, number and stack must agree,"
             " too"
         )
+
+
+def _are(items: Sequence[Check]) -> str:
+    return "is" if len(items) == 1 else "are"
+
+
+def _unlike(baseline: Baseline, missing: Sequence[Check]) -> str:
+    """Say in what a check differs from the baseline's device at the same operation; "" where it has no such operation."""
+    for check in missing:
+        entry = next((entry for entry in baseline.entries if entry.operation == check.operation), None)
+        if entry:
+            names = sorted({*entry.key, *check.key})
+            pairs = [(name, entry.key.get(name, UNKNOWN), check.key.get(name, UNKNOWN)) for name in names]
+            unlike = [f"{name} {shown(theirs)}, here {shown(ours)}" for name, theirs, ours in pairs if theirs != ours]
+            return f": it has {'; '.join(unlike)}" if unlike else ""
+    return ""
 
 
 def is_of(entry: Entry, check: Check) -> bool:

@@ -47,9 +47,8 @@ class Scene:
         return [[reading for launch in self.check.launches for reading in _read_of(launch, place)] for place in places]
 
     def of_own(self, key: str) -> float:
-        """Return the mean of a reading of the GPU; NaN if there is none."""
-        own = self.readings[self.check.place] if self.check.place is not None and self.readings else []
-        return _mean(own, key)
+        """Return the mean of a reading of the GPU; NaN if there is none, as of GPUs of other nodes."""
+        return _mean(self.own_readings if self.check.place is not None else [], key)
 
     def of_others(self, key: str) -> float:
         """Return the median over the other GPUs of the means of their readings."""

@@ -12,7 +12,7 @@ from torchmatrix.core.formatting import UNKNOWN, clipped, count, figure, is_know
 from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts.operations import BUS
 from torchmatrix.facts.wire import ContainerReport
-from torchmatrix.reporting import page
+from torchmatrix.reporting import page, words
 from torchmatrix.reporting.page import OURS, Brand, utc
 from torchmatrix_plugins.accept import judging
 from torchmatrix_plugins.accept.causes import Causes, causes_of
@@ -24,11 +24,14 @@ _LEAST, _WIDEST = 0.7, 1.1
 
 
 def exit_code(acceptance: Acceptance) -> ExitCode:
-    """Return 0 if all checks passed, 5 if one failed, else 1: undecided, without a reference, or nothing was checked."""
+    """Return 0 if all checks passed, 5 if one failed, else 1: undecided, without a reference, not finished, or nothing was
+    checked.
+    """
     counts = acceptance.counts
     if counts[FAIL]:
         return ExitCode.REGRESSION
-    return ExitCode.OK if counts[PASS] and counts[PASS] == len(acceptance.checks) else ExitCode.FINDINGS
+    is_whole = counts[PASS] == len(acceptance.checks) and not acceptance.unfinished
+    return ExitCode.OK if counts[PASS] and is_whole else ExitCode.FINDINGS
 
 
 def answer(acceptance: Acceptance) -> str:
@@ -38,6 +41,8 @@ def answer(acceptance: Acceptance) -> str:
         return "Nothing was checked."
     rest = [f"{counts[verdict]} {_WORDS[verdict]}" for verdict in (FAIL, UNDECIDED, NO_REFERENCE) if counts[verdict]]
     sentence = f"{counts[PASS]} of {every} checks passed{''.join(f', {text}' for text in rest)}."
+    if acceptance.unfinished:
+        sentence += f" Not finished: {words.enumerated(acceptance.unfinished)}; the same command continues a run."
     by_device: dict[str, list[Check]] = {}
     for check in acceptance.with_verdict(FAIL):
         by_device.setdefault(check.where, []).append(check)
@@ -97,7 +102,8 @@ def in_words(acceptance: Acceptance) -> Iterator[str]:
 def as_record(acceptance: Acceptance, run: str) -> dict[str, Any]:
     """Return the verdicts as JSON has them."""
     checks = [_check_record(check) for check in acceptance.checks]
-    record = {"run": run, "answer": answer(acceptance), "counts": acceptance.counts, "checks": checks}
+    record = {"run": run, "answer": answer(acceptance), "counts": acceptance.counts, "checks": checks,
+              "notes": list(acceptance.notes), "unfinished": list(acceptance.unfinished)}  # fmt: skip
     return dict(without_nan(record))
 
 
@@ -130,6 +136,11 @@ def junit(acceptance: Acceptance, run: str) -> str:
         "testsuite", name=f"torchmatrix accept {run}", tests=str(len(acceptance.checks)), failures=str(counts[FAIL]),
         skipped=str(counts[UNDECIDED] + counts[NO_REFERENCE]), errors="0",
     )  # fmt: skip
+    notes = [*acceptance.notes, *(f"{run} is not finished" for run in acceptance.unfinished)]
+    if notes:
+        told = ElementTree.SubElement(suite, "properties")
+        for note in notes:
+            ElementTree.SubElement(told, "property", name="note", value=_xml(note))
     for check in acceptance.checks:
         case = ElementTree.SubElement(suite, "testcase", classname=_xml(check.operation), name=_xml(check.name))
         verdict = check.judged.verdict
@@ -248,8 +259,8 @@ def _strips(checks: Sequence[Check]) -> list[Strip]:
     ]
 
 
-def render(acceptance: Acceptance, runs: Sequence[str], notes: Sequence[str], command: str, brand: Brand = OURS) -> str:
-    """Render the certificate. `runs`: their ids; `notes`: what a reader must know of the references."""
+def render(acceptance: Acceptance, runs: Sequence[str], command: str, brand: Brand = OURS) -> str:
+    """Render the certificate. `runs`: their ids."""
     launches = [launch for check in acceptance.checks for launch in check.launches]
     started = min((launch.unix_seconds for launch in launches), default=math.nan)
     ordered = [check for verdict in judging.VERDICTS for check in acceptance.with_verdict(verdict)]
@@ -267,7 +278,7 @@ def render(acceptance: Acceptance, runs: Sequence[str], notes: Sequence[str], co
         published_decides=any(check.reference and check.reference.kind == judging.PUBLISHED for check in ordered),
         strips=_strips(acceptance.checks),
         record=[row for machine, host in acceptance.hosts.items() for row in _record(host, acceptance.launches_of(machine))],
-        notes=notes,
+        notes=acceptance.notes,
         command=command,
         runs=runs,
         wrongly=f"{100 * judging.WRONGLY:g}",

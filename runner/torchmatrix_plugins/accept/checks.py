@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -241,9 +241,11 @@ def _limit(launch: Launch, place: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """All checks of a machine, or of several, judged."""
+    """All checks of a machine, or of several, judged. `notes`: what a reader must know; `unfinished`: the runs that are."""
 
     checks: Sequence[Check]
+    notes: Sequence[str] = ()
+    unfinished: Sequence[str] = ()
 
     @cached_property
     def hosts(self) -> dict[str, Mapping[str, Any]]:
@@ -370,13 +372,12 @@ def gpu_of(check: Check) -> Gpu | None:
     return gpus[check.place] if check.place is not None and check.place < len(gpus) else None
 
 
-def not_launched(planned: Sequence[CellName], checks: Sequence[Check], machine: str, is_of_several: bool) -> list[Check]:
-    """Return a check for each planned cell of which nothing was launched."""
-    seen = {(check.stack, check.operation, check.devices) for check in checks}
+def not_launched(planned: Sequence[CellName], launched: Collection[str], machine: str, is_of_several: bool) -> list[Check]:
+    """Return a check for each planned cell of which nothing was launched; `launched`: the ids of the others."""
     return [
         Check(
             operation=cell.workload, model="", unit="", devices=cell.devices, device=cell.devices, place=None, count=1, key={},
             value=math.nan, outcome="not launched", machine=machine, is_of_several=is_of_several, stack=cell.stack,
         )
-        for cell in planned if (cell.stack, cell.workload, cell.devices) not in seen
+        for cell in planned if cell.cell not in launched
     ]  # fmt: skip

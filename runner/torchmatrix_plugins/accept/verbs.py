@@ -1,7 +1,8 @@
 """The verb accept."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -112,16 +113,18 @@ def accept(
     acceptance = _judge(machines, rules, notes)
     if write_baseline:
         _write_baseline(write_baseline, acceptance, notes)
+    unfinished = [folder.id for folder in folders if not folder.read_record().complete]
+    acceptance = replace(acceptance, notes=[*notes, *_skipped(folders)], unfinished=unfinished)
     if redact:
         with TemporaryDirectory(prefix="torchmatrix-") as folder:
             copies, command = _redacted(store, folders, Path(folder))
             acceptance = _shown(acceptance, _by_machine(copies))
-    page.save(certificate.render(acceptance, [folder.id for folder in folders], notes, command), output)
+    page.save(certificate.render(acceptance, [folder.id for folder in folders], command), output)
     if junit:
         page.save(certificate.junit(acceptance, folders[-1].id), junit)
     if nccl_tests:
         page.save(in_json(certificate.nccl_tests(acceptance)), nccl_tests)
-    for note in notes:
+    for note in acceptance.notes:
         say(f"note: {note}", volume)
     print(
         in_json(certificate.as_record(acceptance, folders[-1].id)) if as_json else "\n".join(certificate.in_words(acceptance))
@@ -227,8 +230,18 @@ def _by_machine(folders: "Sequence[RunFolder]") -> "dict[str, list[Check]]":
     for name, found in launches.items():
         checks = checks_of(found, name, several)
         planned = [cell for folder in folders if folder.path.parent.name == name for cell in folder.read_record().planned]
-        machines[name] = [*checks, *not_launched(planned, checks, name, several)]
+        machines[name] = [*checks, *not_launched(planned, {launch.cell for launch in found}, name, several)]
     return machines
+
+
+def _skipped(folders: "Sequence[RunFolder]") -> Iterator[str]:
+    """Yield what the plans skipped, in one sentence with the reasons, the most frequent first."""
+    from torchmatrix.reporting import words
+
+    reasons = Counter(skip.reason.partition(";")[0] for folder in folders for skip in folder.read_record().skips)
+    if reasons:
+        why = words.enumerated(reason for reason, _ in reasons.most_common())
+        yield f"not measured here: {count(reasons.total(), 'cell')} ({why})"
 
 
 def _judge(machines: "Mapping[str, Sequence[Check]]", rules: Rules, notes: list[str]) -> "Acceptance":
