@@ -2,6 +2,7 @@
 but the cache of what was read.
 """
 
+import warnings
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas as pd
 from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import is_known
+from torchmatrix.core.formatting import count, is_known
 from torchmatrix.core.toml_keys import nearest, shown
 from torchmatrix.facts.store import Results, RunFolder, host_of, select, select_one
 from torchmatrix.reporting import exports
@@ -42,6 +43,8 @@ class Run:
 
     @cached_property
     def _view(self) -> View:
+        if not self.path.is_dir():
+            raise BadInput(f"the run {self.host}/{self.id} is gone", hint="is its disk mounted?")
         return make_view(self.id, self._folder.read_record(), facts_cache.whole(self._results, self._folder))
 
     @cached_property
@@ -92,6 +95,13 @@ class Runs:
         if not Path(folder).is_dir():
             raise BadInput(f"there is no folder {folder}", hint="name the folder of results, such as results")
         self._results = Results(Path(folder))
+        if self.left_out:
+            warnings.warn(f"{count(len(self.left_out), 'folder')} of {folder} left out: see left_out", stacklevel=3)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Return the folders that are no run here, and why: copies, names that aren't UTF-8, what can't be read."""
+        return self._results.listed().left_out
 
     def __iter__(self) -> Iterator[Run]:
         return (Run(self._results, run) for run in self._results.runs())

@@ -78,7 +78,7 @@ def _kept_or_read(results: Results, run: RunFolder, with_details: bool) -> tuple
         return _kept(path, key, with_details)
     facts, details = read_facts(run)
     with suppress(OSError, OverflowError, ValueError):  # a full disk, a folder that can't be written; what msgpack can't hold
-        _keep(path, key, facts, details)
+        _keep(results.root, path, key, facts, details)
     return facts, details
 
 
@@ -106,7 +106,9 @@ def _kept(path: Path, key: bytes, with_details: bool) -> tuple[RunFacts, RunDeta
         return facts, _details.decode(zlib.decompress(file.read(int(sizes[1])))) if with_details else None
 
 
-def _keep(path: Path, key: bytes, facts: RunFacts, details: RunDetails) -> None:
+def _keep(root: Path, path: Path, key: bytes, facts: RunFacts, details: RunDetails) -> None:
+    if not root.is_dir():
+        return  # it has gone meanwhile: nothing is made in its place
     path.parent.mkdir(parents=True, exist_ok=True)
     packed = [zlib.compress(msgpack.encode(part), 1) for part in (facts, details)]
     sizes = " ".join(str(len(piece)) for piece in packed)

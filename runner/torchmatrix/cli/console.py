@@ -96,7 +96,8 @@ def answer_for_files(verb: str, words: list[str], as_json: bool, **options: Any)
 def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
     """Name the first of the files that can't be read, and count the others."""
     for file in unreadable[:MOST_UNREADABLE]:
-        say(printable(f"{as_text(file.path)} can't be read and is left out: {file.reason}"), volume)
+        what = "can't be read in part" if file.path.name == "run.jsonl" else "can't be read and is left out"
+        say(printable(f"{as_text(file.path)} {what}: {file.reason}"), volume)
     if len(unreadable) > MOST_UNREADABLE:
         say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read", volume)
 
@@ -119,14 +120,11 @@ def list_runs(results: "Results") -> "list[RunFolder]":
     from torchmatrix.facts.store import host_of, undated
 
     listed = results.listed()
-    for path in listed.misnamed[:MOST_UNREADABLE]:
-        say(f"note: {as_text(path)} is left out: its name is not UTF-8; rename it")
-    for place, why in islice(listed.unread.items(), MOST_UNREADABLE):
-        say(printable(f"note: {place} can't be read and is left out: {why}"))
-    for copy, original in islice(listed.copies.items(), MOST_UNREADABLE):
-        say(printable(f"note: {copy.path} is left out: it is a copy of {host_of(original)}/{original.id}"))
-    if len(listed.copies) > MOST_UNREADABLE:
-        say(f"note: so are {len(listed.copies) - MOST_UNREADABLE} more copies of runs")
+    left_out = listed.left_out
+    for path, why in islice(left_out.items(), MOST_UNREADABLE):
+        say(printable(f"note: {path} is left out: {why}"))
+    if len(left_out) > MOST_UNREADABLE:
+        say(f"note: so are {len(left_out) - MOST_UNREADABLE} more")
     if runs := undated(listed.runs):
         names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in runs[:MOST_UNREADABLE]))
         more = f" and {len(runs) - MOST_UNREADABLE} more" if len(runs) > MOST_UNREADABLE else ""

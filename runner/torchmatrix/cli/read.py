@@ -199,12 +199,14 @@ def export(
     held = read_prices(prices, [run])
     with scratch() as temporary:
         shown = redaction.redacted(store, run, temporary, say, with_messages) if redact else run
-        details = None if redact else facts_cache.whole(store, run)
+        found = facts_cache.whole(store, run)
+        details = None if redact else found
         held = _redacted_prices(held, store) if redact else held
         view = report.view_of(shown, found=details, price_list=held)
         overview = report.overview_of(view, report.last_before(shown, view.summary))
         drawn, answers = overview.charts if charts else (), overview.answers.as_record()
         names = exports.write(exports.of(view), drawn, Path(words[-1]), chosen, scale, force, answers, overview.style)
+    say_unreadable(found.summary.unreadable)
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])
 

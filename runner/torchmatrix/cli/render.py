@@ -195,14 +195,15 @@ def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held
     from torchmatrix.analysis import facts_cache
 
     with scratch() as temporary:
-        details = None if page_options.redact else facts_cache.whole(store, run)
+        found = facts_cache.whole(store, run)
+        details = None if page_options.redact else found
         from torchmatrix.reporting import redaction
         from torchmatrix.reporting import report as pages
 
         with_messages = page_options.with_messages
         shown = redaction.redacted(store, run, temporary, say, with_messages) if page_options.redact else run
         page = pages.page_of(shown, page_options.baseline, held, details, page_options.brand)
-        say_unreadable(page.unreadable)
+        say_unreadable(found.summary.unreadable)
         return pages.save(page.text, page_options.output), page.answers
 
 

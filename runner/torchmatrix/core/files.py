@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.formatting import as_text
 
 _CHUNK_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 12
@@ -81,7 +82,8 @@ def _descriptor(path: Path, flags: int) -> int:
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise OSError(error.errno, _LINK, str(path)) if error.errno == errno.ELOOP else error from None
+        is_refused = error.errno == errno.ELOOP and flags & os.O_NOFOLLOW
+        raise OSError(error.errno, _LINK, str(path)) if is_refused else error from None
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor
@@ -104,15 +106,22 @@ def _content(descriptor: int, size: int, most: int) -> bytes:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """List all plain files below a folder, in the order of their paths; no symbolic link is followed. Raises OSError."""
+    """List all plain files below a folder, in the order of their paths; no symbolic link is followed, and folders in it that
+    can't be read are left out. Raises OSError.
+    """
     files, pending = [], [str(folder)]
     while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-                elif entry.is_file(follow_symlinks=False):
-                    files.append(entry.path)
+        inside = pending.pop()
+        try:
+            with os.scandir(inside) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        files.append(entry.path)
+        except PermissionError:
+            if inside == str(folder):
+                raise
     return [Path(path) for path in sorted(files)]
 
 
@@ -427,13 +436,22 @@ def hold_lock(path: Path, complaint: str, hint: str) -> Iterator[None]:
         try:
             file = locked_file(path)
         except BlockingIOError:
-            raise EngineUnusable(f"{complaint}: {lock_holder(path) or 'unknown'}", hint=hint) from None
+            raise EngineUnusable(f"{complaint}: {_named_holder(path)}", hint=hint) from None
     with file:
         with disk_errors(path):
             file.truncate(0)
             started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
             file.write(f"process {os.getpid()} on {socket.gethostname()}, started {started}\n".encode())
         yield
+
+
+def _named_holder(path: Path) -> str:
+    """Return the holder of a lock that is taken, which is named a moment after it is taken."""
+    for _ in range(10):
+        if (holder := lock_holder(path) or "unknown") != "unknown":
+            return holder
+        time.sleep(0.02)
+    return "unknown"
 
 
 def lock_holder(path: Path) -> str | None:
@@ -467,4 +485,7 @@ def disk_errors(path: Path, expected: type[OSError] | None = None, hint: str = R
     except OSError as error:
         if expected and isinstance(error, expected):
             raise
-        raise EngineUnusable(f"can't write {path}: {error.strerror or error}", hint=hint) from None
+        why = error.strerror or str(error)
+        if isinstance(error, (FileExistsError, NotADirectoryError)) and error.filename:
+            why = f"{as_text(error.filename)} is no folder, or a link that leads to none"
+        raise EngineUnusable(f"can't write {path}: {why}", hint=hint) from None

@@ -225,6 +225,13 @@ class Listed(NamedTuple):
     copies: dict[RunFolder, RunFolder]
     unread: dict[str, str]
 
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Return why each folder is left out, by its path."""
+        misnamed = {as_text(path): "its name is not UTF-8; rename it" for path in self.misnamed}
+        copies = {str(run.path): f"it is a copy of {host_of(one)}/{one.id}" for run, one in self.copies.items()}
+        return {**misnamed, **{path: f"it can't be read: {why}" for path, why in self.unread.items()}, **copies}
+
 
 class Results:
     """A results folder."""
@@ -427,7 +434,7 @@ def select(
     runs.
     """
     runs = results.runs() if all_runs is None else all_runs
-    begin = _moment(since) if since else None
+    begin = None if since is None else _moment(since)
     narrowed = [run for run in runs if host in (None, host_of(run)) and (begin is None or run.started >= begin)]
     chosen = find(narrowed, word)
     if not chosen:
@@ -464,8 +471,9 @@ def find(runs: Sequence[RunFolder], word: str) -> list[RunFolder]:
     if word == "all":
         return list(runs)
     if back := _BACK.fullmatch(word):
-        place = len(runs) - 1 - int(back[1] or 0)
-        return [runs[place]] if place >= 0 else []
+        dated = [run for run in runs if not math.isnan(run.started)]
+        place = len(dated) - 1 - int(back[1] or 0)
+        return [dated[place]] if place >= 0 else []
     if age := _AGE.fullmatch(word):
         begin = time.time() - int(age[1]) * _SECONDS[age[2]]
         return [run for run in runs if run.started >= begin]

@@ -160,6 +160,8 @@ def _content(path: str, folder: Path | None) -> bytes:
             raise _wrong(f"{path} leads out of the folder of the matrix (a symbolic link): copy the file there")
         return inputs.read_bytes(place, hint=HINT, most_bytes=inputs.SMALL_FILE_BYTES)
     except FileNotFoundError:
+        if place.is_symlink():
+            raise _wrong(f"{path} is a link that leads to no file") from None
         others = (
             [str(file.relative_to(folder)) for file in place.parent.glob(f"*{place.suffix}")] if place.parent.is_dir() else []
         )

@@ -153,7 +153,8 @@ def decide(events: list[Event], now: float, at: str | None) -> Next:
     measured = [night for night in past if due <= night.began <= now and night.run and not night.was_cut]
     if measured:
         return Next(is_due=False, why=f"nothing is missed: {moment} is {measured[-1].id}")
-    return Next(is_due=True, why=f"makes up for {moment}, which was missed")
+    is_on_time = now - due <= FIRST_WITHIN_SECONDS
+    return Next(is_due=True, why=moment if is_on_time else f"makes up for {moment}, which was missed")
 
 
 def clock(at: str) -> tuple[int, int]:
@@ -165,10 +166,23 @@ def clock(at: str) -> tuple[int, int]:
 
 
 def last_time(at: str, now: float) -> float:
-    """Return the newest moment up to `now` at which the clocks here showed `at`; both moments in Unix seconds."""
+    """Return the newest moment up to `now` at which the clocks here showed `at`; both moments in Unix seconds. A time that
+    they show twice counts at the first; one that they skip, when they are changed.
+    """
     hour, minute = clock(at)
-    moment = datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)
-    return (moment if moment.timestamp() <= now else moment - timedelta(days=1)).timestamp()
+    today = datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0, fold=0)
+    moments = (_moment_of(today - timedelta(days=days)) for days in (0, 1))
+    return next(moment for moment in moments if moment <= now)
+
+
+def _moment_of(local: datetime) -> float:
+    """Return the Unix seconds of a local time; of one that the clocks skip those of the change."""
+    after = local.timestamp()
+    if datetime.fromtimestamp(after) == local:
+        return after
+    before = int(local.replace(fold=1).timestamp())
+    offset = time.localtime(before).tm_gmtoff
+    return float(next(moment for moment in range(before, int(after) + 1) if time.localtime(moment).tm_gmtoff != offset))
 
 
 def moment_in_words(moment: float) -> str:

@@ -259,7 +259,8 @@ def _read_index(tar: tarfile.TarFile, archive: Path) -> dict[str, Any]:
     if not isinstance(index, dict):
         raise ValueError(f"{INDEX} is no table")
     if index.get("version") != VERSION:
-        raise BadInput(f"{archive} has the version {shown(index.get('version'))}, not {VERSION}", hint="use its torchmatrix")
+        version = shown(json.dumps(index.get("version")))
+        raise BadInput(f"{archive} has the version {version}, not {VERSION}", hint="use its torchmatrix")
     files, images = index.get("files"), index.get("images")
     if not isinstance(index.get("platform"), str) or not isinstance(files, dict) or not isinstance(images, dict):
         raise ValueError(f"{INDEX} lacks platform, files or images")

@@ -9,6 +9,7 @@ first: importer.py, which imports one run and finds its folder. sources.py decla
 archives, remote.py reads other machines by ssh.
 """
 
+import os
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -60,7 +61,7 @@ def gather(
 
 def _open_source(word: str, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
     path = Path(word)
-    if (path / "site.json").exists():
+    if os.access(path, os.X_OK) and (path / "site.json").exists():
         raise BadInput(f"{word} is a published site", hint="gather the facts that its runs offer: SITE/runs/*/facts.tar.gz")
     if path.is_dir():
         return sources.of_folder(path, limits)

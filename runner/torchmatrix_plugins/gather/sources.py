@@ -161,21 +161,23 @@ def is_plain_part(part: str) -> bool:
 def of_folder(folder: Path, limits: Limits) -> Source:
     """Return the facts below a folder as a source; links are not followed. Raises BadInput."""
     root, sorting, lost = folder.resolve(), Sorting(label=str(folder), limits=limits), dict[Name, str]()
-    base = root.parent if (root / RECORD).exists() else root  # of a run's folder, the name is the run's id
     if not os.access(root, os.R_OK | os.X_OK):
         raise BadInput(f"can't read {folder}", hint="fix its permissions")
+    base = root.parent if (root / RECORD).exists() else root  # of a run's folder, the name is the run's id
 
     def refuse(error: OSError) -> None:
         sorting.refused[Path(error.filename).relative_to(base).as_posix()] = f"it can't be read: {error.strerror}"
 
     for place, folders, files in os.walk(root, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in (*files, *(name for name in folders if Path(place, name).is_symlink())):
+        for name in (*files, *folders):
             path = Path(place, name)
             try:
                 state = path.lstat()
             except OSError as error:
                 refuse(error)
+                continue
+            if stat.S_ISDIR(state.st_mode):
                 continue
             problem = None if stat.S_ISREG(state.st_mode) else LINK
             sorting.add(path.relative_to(base).as_posix(), Offer(size=state.st_size, changed_ns=state.st_mtime_ns), problem)

@@ -182,7 +182,7 @@ def _judge_absence(cell: str, before: Sequence[NightRun], last: NightRun, option
 
     A cell that the matrix, or the command, no longer asks for is gone on purpose.
     """
-    home = next((run for run in reversed(before) if run.asked_for(cell)), None)
+    home = next((run for run in reversed(before) if run.asked_for(cell) and not _is_of_another_machine(run, last)), None)
     row = next((row for run in (last, *reversed(before)) for row in run.cell(cell).launches), None)
     about = _identity(row) if row else {}
     if last.asked_for(cell):
@@ -197,6 +197,13 @@ def _judge_absence(cell: str, before: Sequence[NightRun], last: NightRun, option
         return JudgedCell(cell=cell, verdict="missing", why=f"planned in {home.id}, neither planned nor skipped now", **about)
     why = f"planned in {home.id}; the matrix or the command has changed since"
     return JudgedCell(cell=cell, verdict="removed", why=why, **about)
+
+
+def _is_of_another_machine(run: NightRun, last: NightRun) -> bool:
+    """Check whether a machine that was replaced under its name measured a night, as far as both nights tell."""
+    texts = ({row.hardware for cell in night.cells.figures for row in cell.ok} for night in (run, last))
+    before, now = ({tuple(json.loads(text).get("identity", ())) for text in hardware} - {()} for hardware in texts)
+    return bool(before and now) and not before & now
 
 
 def _judge_without_value(cell: str, before: Sequence[NightRun], last: NightRun, metric: Metric) -> JudgedCell | None:

@@ -75,7 +75,10 @@ def facts_archive(run: RunFolder, limit_bytes: int | None = None, logs: bool = F
 def _pack(run: RunFolder, paths: list[Path], file: IO[bytes]) -> None:
     with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for path in paths:
-            data = path.read_bytes()
+            try:
+                data = path.read_bytes()
+            except OSError:  # the page names it
+                continue
             info = tarfile.TarInfo(f"{run.id}/{path.relative_to(run.path).as_posix()}")
             info.size, info.mode = len(data), 0o644
             tar.addfile(info, io.BytesIO(data))

@@ -342,8 +342,9 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
         _put(copy, _redacted(content, damage, redaction))
     endings = (".lock", ".log") if logs else (".lock",)
     for path in (path for path in files_below(run.path) if path.suffix in endings):
-        shown = redaction.text(path.read_text(encoding="utf-8", errors="replace"))
-        _put(target.path / _shown(path, run, redaction), shown.encode())
+        with suppress(PermissionError):
+            shown = redaction.text(path.read_text(encoding="utf-8", errors="replace"))
+            _put(target.path / _shown(path, run, redaction), shown.encode())
     return target
 
 
