@@ -1,6 +1,7 @@
 """docs/python.md and torchmatrix.read: the examples run, and frames are the tables of `torchmatrix export`."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,16 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_importing_torchmatrix_loads_no_pandas() -> None:
     code = "import sys, torchmatrix; assert 'pandas' not in sys.modules; torchmatrix.read"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_is_left_out_or_gone_is_told(results: Path) -> None:
+    (first, *_) = sorted(results.glob("*/*"))
+    shutil.copytree(first, first.parent / "copied")
+    with pytest.warns(UserWarning, match="1 folder of .* left out"):
+        runs = torchmatrix.read(results)
+    assert list(runs.left_out.values()) == [f"it is a copy of {first.parent.name}/{first.name}"] and len(runs) == 14
+    run = runs.run()
+    shutil.rmtree(results)
+    with pytest.raises(BadInput, match="is gone"):
+        _ = run.cells
+    assert not results.exists()

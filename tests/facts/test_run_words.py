@@ -135,3 +135,12 @@ def test_a_renamed_run_keeps_its_place_in_time(results: Results) -> None:
 def test_compare_takes_one_run_never_several(results: Results) -> None:
     with pytest.raises(BadInput, match="all names 4 runs"):
         machines.choose_launches(results, "all")
+
+
+def test_a_run_of_the_future_is_none_before_the_last(results: Results, tmp_path: Path) -> None:
+    write_run(tmp_path, [], run="20990101T000000Z", unix_seconds=4e9)
+    assert ids(results, "last~3") == IDS[:1]
+    with pytest.raises(BadInput):
+        ids(results, "last~4")
+    with pytest.raises(BadInput, match="is not a date"):
+        ids(results, "all", since="")

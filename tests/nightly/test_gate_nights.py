@@ -243,3 +243,18 @@ def test_the_verdict_of_a_night_depends_on_no_later_one() -> None:
         for name in ("center", "half", "slow", "regressed", "needed", "row"):
             np.testing.assert_allclose(getattr(until, name)[:, -1].astype(float), getattr(whole, name)[:, night].astype(float))
         assert np.array_equal(drift(until).drifted[:, -1], drifted.drifted[:, night])
+
+
+@pytest.mark.parametrize("is_other", [True, False])
+def test_what_another_machine_of_the_name_could_do_is_not_skipped_now(tmp_path: Path, is_other: bool) -> None:
+    for night, run in enumerate(nights(3)):
+        machine = ("b" if is_other and night == 2 else "a") * 16
+        cells = [{"rate": 100.0}, *([{"rate": 100.0, "devices": (1,)}] if night < 2 else [])]
+        made = write_run(tmp_path, cells, run=run, machine=machine)
+        if night == 2:
+            made.append(
+                "skip", cell="stack-a/resnet50-train-fp32-b4/gpu1", stack="stack-a", workload="resnet50-train-fp32-b4",
+                ddp_workload="resnet50-train-fp32-b4", parallel="ddp", devices="gpu1", reason="no such GPU", fix=None,
+            )  # fmt: skip
+    verdicts_of = {cell.cell: cell.verdict for cell in judged(tmp_path).cells}
+    assert ("skipped-now" in verdicts_of.values()) is not is_other

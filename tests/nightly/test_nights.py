@@ -533,3 +533,23 @@ def test_a_run_in_which_something_cannot_be_read_stays(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "walk", refused)
     (stored,) = keeping.stored_runs(Results(tmp_path), "testhost", [])
     assert stored.stays == f"can't be read: {run.path / 'notes'}"
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_time_that_clocks_skip_or_show_twice_is_due_once() -> None:
+    change = time.mktime((2026, 3, 29, 1, 0, 0, 0, 0, 0)) + HOUR  # 02:00 CET is 03:00 CEST
+    for later, due in ((-1, change - 23.5 * HOUR), (0, change), (20 * 60, change), (31 * 60, change)):
+        assert journal.last_time("02:30", change + later) == due
+    first = time.mktime((2026, 10, 25, 2, 30, 0, 0, 0, 1))
+    for later in (0, 40 * 60, HOUR, HOUR + 300, 5 * HOUR):  # the second 02:10, 02:30 and 02:35
+        assert journal.last_time("02:30", first + later) == first
+    events = [began(day(1), first + 5), ended(day(1), 0)]
+    assert not decide(events, first + HOUR + 300, "02:30").is_due
+    assert decide([began(day(9), first - 24 * HOUR), ended(day(9), 0)], first + 40 * 60, "02:30").is_due
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_night_that_begins_at_its_time_makes_up_for_none() -> None:
+    noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
+    events = [began(day(9), noon - 24 * HOUR), ended(day(9), 0)]
+    assert "missed" not in decide(events, noon + 5, "12:00").why and "missed" in decide(events, noon + HOUR, "12:00").why
