@@ -1,6 +1,7 @@
 """Words for runs: which runs they name, and the message where they name none."""
 
 import math
+import shutil
 import time
 from pathlib import Path
 
@@ -144,3 +145,6 @@ def test_a_run_of_the_future_is_none_before_the_last(results: Results, tmp_path:
         ids(results, "last~4")
     with pytest.raises(BadInput, match="is not a date"):
         ids(results, "all", since="")
+    for run in IDS:
+        shutil.rmtree(tmp_path / "testhost" / run)
+    assert ids(Results(tmp_path), "last") == ["20990101T000000Z"], "unless there is no other"

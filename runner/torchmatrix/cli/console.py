@@ -128,7 +128,8 @@ def list_runs(results: "Results") -> "list[RunFolder]":
     if runs := undated(listed.runs):
         names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in runs[:MOST_UNREADABLE]))
         more = f" and {len(runs) - MOST_UNREADABLE} more" if len(runs) > MOST_UNREADABLE else ""
-        say(f"note: when {names}{more} began isn't known, or is still to come: never taken for the last run")
+        never = ": never taken for the last run" if len(runs) < len(listed.runs) else ""
+        say(f"note: when {names}{more} began isn't known, or is still to come{never}")
     return listed.runs
 
 

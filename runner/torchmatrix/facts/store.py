@@ -471,7 +471,7 @@ def find(runs: Sequence[RunFolder], word: str) -> list[RunFolder]:
     if word == "all":
         return list(runs)
     if back := _BACK.fullmatch(word):
-        dated = [run for run in runs if not math.isnan(run.started)]
+        dated = [run for run in runs if not math.isnan(run.started)] or runs  # of undated ones alone the newest is the last
         place = len(dated) - 1 - int(back[1] or 0)
         return [dated[place]] if place >= 0 else []
     if age := _AGE.fullmatch(word):
