@@ -167,6 +167,32 @@ def test_a_phone_shows_all_of_it_without_moving_sideways(browser: Any, address: 
     reader.context.close()
 
 
+EXAMPLES = Path(__file__).parents[2] / "reports" / "example"
+
+
+@pytest.mark.parametrize("name", ["index", "machines"])
+@pytest.mark.parametrize("width", [320, 768, 900, 1024])
+def test_nothing_leaves_the_page_sideways(browser: Any, name: str, width: int) -> None:
+    reader = Reader(browser, (EXAMPLES / f"{name}.html").as_uri(), viewport={"width": width, "height": 900})
+    assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
+    reader.context.close()
+
+
+@pytest.mark.parametrize("name", ["index", "machines"])
+def test_a_printed_table_has_all_its_columns_and_bars_stand_beside_their_names(browser: Any, name: str) -> None:
+    """A page of A4 is 703 px wide within its margins; Chromium shrinks what is a little wider."""
+    reader = Reader(browser, (EXAMPLES / f"{name}.html").as_uri(), viewport={"width": 703, "height": 1000})
+    reader.page.emulate_media(media="print")
+    assert reader.page.evaluate("document.documentElement.scrollWidth") <= 4 / 3 * 703
+    off = reader.page.evaluate(
+        """() => Math.max(...[...document.querySelectorAll("section .bars .r")].filter(r => r.querySelector("svg.t rect"))
+        .map(r => { const [a, b] = [r.querySelector(".l"), r.querySelector("svg.t rect")].map(e => e.getBoundingClientRect());
+                    return Math.abs((a.top + a.bottom - b.top - b.bottom) / 2) }))"""
+    )
+    assert off < 2
+    reader.context.close()
+
+
 def test_without_scripts_and_in_print_the_charts_are_there(browser: Any, address: str, tmp_path: Path) -> None:
     reader = Reader(browser, address, java_script_enabled=False)
     stills = reader.page.locator("#throughput svg.t")
