@@ -126,5 +126,6 @@ class Runs:
                 one.insert(place, column, {"host": run.host, "run": run.id, "started": run.started}[column])
             frames.append(one)
         joined = pd.concat(frames, ignore_index=True)
+        joined["started"] = pd.to_datetime(joined["started"], utc=True)
         joined.attrs["meanings"] = frames[-1].attrs["meanings"]
         return joined

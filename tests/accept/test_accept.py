@@ -779,3 +779,31 @@ def test_a_check_that_the_baseline_lacks_is_told_with_the_field_that_differs(tor
     write(tmp_path / "results", Server(work=("gemm", "triad"), slow={("gemm", place): 0.8 for place in range(8)}))
     held = judged(torchmatrix, tmp_path / "results", "--baseline", str(path))
     assert any(note.startswith("8 of 16 checks are not in the baseline") for note in held["notes"])
+
+
+def test_notes_are_redacted_too_and_a_baseline_needs_its_folder(torchmatrix: Command, tmp_path: Path) -> None:
+    run = write(tmp_path / "results", Server(work=("triad",)))
+    run.append(
+        "skip", cell="stack-a/gemm-micro-fp8/gpu0", stack="stack-a", workload="gemm-micro-fp8", ddp_workload="gemm-micro-fp8",
+        parallel="ddp", devices="gpu0", reason="can't be built: no answer from http://pypi.secret-site.example/x", fix=None,
+    )  # fmt: skip
+    record = judged(torchmatrix, tmp_path / "results", "--redact", "--junit", str(tmp_path / "j.xml"))
+    assert "not measured here: 1 cell" in record["notes"][0]
+    for text in (json.dumps(record), (tmp_path / "page.html").read_text(), (tmp_path / "j.xml").read_text()):
+        assert "secret-site" not in text
+    done = torchmatrix("accept", "--quick", "--write-baseline", str(tmp_path / "none" / "b.json"))
+    assert done.returncode == 2 and "lies in a folder that isn't there" in done.stderr
+
+
+def test_of_several_devices_in_a_baseline_the_nearest_one_is_named(torchmatrix: Command, tmp_path: Path) -> None:
+    for number, server in enumerate((Server(gpu=MI300X, name="m", work=("gemm",)), Server(name="h", work=("gemm",)))):
+        write(tmp_path / str(number), server)
+        words = ("--results", str(tmp_path / str(number)), "--write-baseline", str(tmp_path / f"{number}.json"))
+        torchmatrix("accept", "last", *words, "--output", str(tmp_path / "a.html"))
+    contents = [json.loads((tmp_path / f"{number}.json").read_text()) for number in (0, 1)]
+    contents[0]["entries"] += contents[1]["entries"]
+    (tmp_path / "both.json").write_text(json.dumps(contents[0]))
+    limited = Server(name="new", seed=3, work=("gemm",), change={2: {"power_limit_watts": 500.0}})
+    write(tmp_path / "results", limited)
+    notes = judged(torchmatrix, tmp_path / "results", "--baseline", str(tmp_path / "both.json"))["notes"]
+    assert "1 of 8 checks is not in the baseline: it has power limit 700 W, here 500 W" in notes

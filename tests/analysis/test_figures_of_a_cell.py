@@ -49,7 +49,7 @@ def test_all_launches_must_fit_below_a_limit_of_memory(tmp_path: Path) -> None:
     for number, peak in ((1, GIB), (2, GIB), (3, 3 * GIB)):
         edited(run, number, peak)
     cell, row = cell_of(run)
-    assert Point(cell=cell, settings={}, metric=metrics.THROUGHPUT).costs["peak_bytes"] == row.value("peak_bytes") == 3 * GIB
+    assert Point(cell=cell, settings={}, metric=metrics.THROUGHPUT).limited["peak_bytes"] == row.value("peak_bytes") == 3 * GIB
 
 
 def served(seconds: float, number: int, slow: float) -> dict[str, Any]:
@@ -97,3 +97,26 @@ def test_gpus_of_different_models_have_no_peak_and_no_memory_in_common(
     is_one = names[0] == names[1]
     assert math.isnan(row.mfu) is not is_one and math.isnan(yields.per_gb) is not is_one
     assert not is_one or yields.per_gb == pytest.approx(2000 / 160)
+
+
+def test_no_verb_gives_what_a_cell_has_not(tmp_path: Path) -> None:
+    """Rounds of two cells, of which one launch lacks the percentile; a method that takes the mean of throughputs."""
+    launches = []
+    for number in range(12):
+        few = 90 if number == 5 else 110
+        launches += [
+            served(0.1 + number / 1e4, few, 0.2) | {"stack": "a"},
+            served(0.11 + number / 1e4, 110, 0.22) | {"stack": "b"},
+        ]
+    cells = CellIndex(run_summary.launch_rows(write_run(tmp_path, launches).launches())).figures
+    assert math.isnan(cells[0].estimate("latency_p99").value) and math.isnan(cells[0].over(cells[1], "latency_p99").value)
+    assert cells[0].over(cells[1], "latency_p50").value < 1
+
+
+def test_the_aim_of_an_advice_is_the_figure_that_tables_have(tmp_path: Path) -> None:
+    method = {"name": "aime", "statistic": "mean", "start_below_celsius": 50, "steps": 50}
+    cell, _ = cell_of(
+        write_run(tmp_path, [served(seconds, 40, seconds) | {"method": method} for seconds in (0.1, 0.101, 0.13)])
+    )
+    point = Point(cell=cell, settings={}, metric=metrics.BY_NAME["latency_p50"])
+    assert 1 / point.speed == pytest.approx(point.picked_of(1).value) == pytest.approx(point.costs["latency_p50"]) == 0.101

@@ -137,3 +137,12 @@ def test_beside_a_run_no_option_is_named_that_there_is_not(torchmatrix: Command,
         done = torchmatrix(*words)
     assert done.returncode == 4 and "another run of torchmatrix measures" in done.stderr and "--anyway" not in done.stderr
     assert "has no effect" not in done.stderr  # of keys that the user did not write
+
+
+def test_a_cell_of_two_devices_is_searched_without_its_baseline(torchmatrix: Command, fake_matrix: Path) -> None:
+    write_stacks(fake_matrix, {"a": 1.0, "b": 0.5})
+    words = ("--listed", "--cell", "b/resnet50-train-fp32-b4-224px/cpu0+1", "--launches", "2", "--json")
+    done = torchmatrix("bisect", "a", "b", *words)
+    assert done.returncode == 0, done.stderr
+    change = json.loads(done.stdout)["change"]
+    assert change["ratio"] == pytest.approx(2.0) and change["launches"] == [2, 2]

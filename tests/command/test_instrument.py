@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support import PATIENCE_SECONDS, Command
+from support import FAKE_PYTHON, PATIENCE_SECONDS, Command
 from torchmatrix.analysis import run_summary, scaling, speedups
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
@@ -384,3 +384,27 @@ def test_adaptive_launches_stop_when_the_interval_is_narrow(torchmatrix: Command
 
     assert len(launches(tmp_path)) == ADAPTIVE_MINIMUM + CONFIRMING  # its times are exact, so the interval has no width
     assert {launch.method.facts["until"] for launch in launches(tmp_path)} == {0.01}
+
+
+def test_a_batch_that_crashed_once_is_not_said_to_be_too_large(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    text = fake_matrix.read_text(encoding="utf-8").replace("batch = 4", 'batch = "auto"')
+    python, flag = tmp_path / "python", tmp_path / "crashed"
+    python.write_text(
+        f'#!/bin/sh\ncase " $* " in *" --batch 16 "*) [ -e {flag} ] || {{ touch {flag}; FAKE_BEHAVIOUR=crash; '
+        f'export FAKE_BEHAVIOUR; }};; esac\nexec {FAKE_PYTHON} "$@"\n'
+    )
+    python.chmod(0o755)
+    fake_matrix.write_text(text.replace(str(FAKE_PYTHON), str(python)), encoding="utf-8")
+    done = torchmatrix("batch", "*cpu0", FAKE_LARGEST_BATCH="32")
+    assert "12 fits; whether more does is unknown: the trial failed: crashed" in done.stderr, done.stderr
+
+
+def test_what_is_unsupported_is_over_after_one_launch_also_for_the_count_and_after_an_interruption(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    done = torchmatrix("run", "--launches", "3", FAKE_BEHAVIOUR="unsupported")
+    assert done.returncode == 1 and "[2/2]" in done.stderr and "left)" not in done.stderr.partition("[2/2]")[2]
+    (run,) = Results(tmp_path / "results").runs()
+    run.record.write_text("".join(line for line in run.record.read_text().splitlines(True) if '"run-exit"' not in line))
+    done = torchmatrix("run", "--launches", "3", FAKE_BEHAVIOUR="unsupported")
+    assert done.returncode == 1 and len(launches(tmp_path)) == 2, done.stderr

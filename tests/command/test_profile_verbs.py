@@ -155,3 +155,19 @@ def test_the_command_can_be_interrupted(two_settings: Path, tmp_path: Path) -> N
         process.terminate()
         assert process.wait(timeout=600) == 130
     assert not (tmp_path / "profiles").exists()
+
+
+def test_steps_of_two_batches_are_not_compared_nor_a_profile_that_says_none(
+    torchmatrix: Command, two_settings: Path, tmp_path: Path
+) -> None:
+    text = two_settings.read_text(encoding="utf-8").replace("batch = 4", 'batch = "auto"')
+    two_settings.write_text(text, encoding="utf-8")
+    eager, compiled = (cell.replace("b4", "bauto") for cell in (EAGER, COMPILED))
+    for cell, most in ((eager, "32"), (compiled, "16")):
+        assert torchmatrix("run", cell, "--launches", "1", FAKE_LARGEST_BATCH=most).returncode == 0
+    done = torchmatrix("why", eager, compiled)
+    assert done.returncode == 2 and "the batch that fits is 32 and 16" in done.stderr
+    for path in (tmp_path / "profiles").rglob("profile.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"work": {}}))
+    done = torchmatrix("why", eager, compiled, "--recorded")
+    assert done.returncode == 2 and "not profiled yet" in done.stderr

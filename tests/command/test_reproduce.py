@@ -146,3 +146,23 @@ def test_manifests_hold_no_lock_that_is_none(torchmatrix: Command, fake_matrix: 
     os.mkfifo(place) if lock == "a pipe" else place.write_text(lock, errors="surrogateescape")
     done = torchmatrix("bundle", "kubernetes", "--image", "x/y:1", "--claim", "c", engine=None)
     assert done.returncode == 2 and "matrix.lock" in done.stderr and not done.stdout, done.stderr
+
+
+def test_the_cell_alone_is_repeated_and_compared(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    """Its devices alone, its baseline and what explains it have faster or slower figures of their own."""
+    assert torchmatrix("explain", "*cpu0+1", "--launches", "1").returncode == 0
+    before = len(launches(tmp_path))
+    done = torchmatrix("reproduce", "fake/resnet50-train-fp32-b4-224px/cpu0+1")
+    assert done.returncode == 0, done.stderr
+    assert "then: 15000 images/s, now: 15000 images/s, ratio 1.0000" in done.stderr
+    assert len(launches(tmp_path)) == before + 1
+
+
+def test_another_matrix_than_the_one_that_was_measured_is_refused(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    assert torchmatrix("run", "*cpu0", "--launches", "1").returncode == 0
+    (run,) = Results(tmp_path / "results").runs()
+    run.record.write_text(run.record.read_text().replace("steps = 5", "steps = 6"))
+    done = torchmatrix("reproduce", "fake/*/cpu0")
+    assert done.returncode == 2 and "isn't the one that was measured: steps differ" in done.stderr

@@ -13,6 +13,7 @@ import pytest
 import torchmatrix
 from golden import cases
 from support import invoke
+from support.records import write_run
 from torchmatrix.core.errors import BadInput
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
@@ -92,3 +93,9 @@ def test_what_is_left_out_or_gone_is_told(results: Path) -> None:
     with pytest.raises(BadInput, match="is gone"):
         _ = run.cells
     assert not results.exists()
+
+
+def test_a_run_of_the_future_leaves_started_a_time(results: Path) -> None:
+    write_run(results, [{"rate": 1.0}], run="20990101T000000Z", unix_seconds=4e9)
+    started = torchmatrix.read(results).table("cells").started
+    assert str(started.dt.tz) == "UTC" and started.isna().any() and started.notna().any()

@@ -79,7 +79,6 @@ class Family:
         return (values for values in values_by_cell if values and min(values) > 0)
 
 
-_OF_REQUESTS = frozenset(metric.column for metric in metrics.OF_ALL_REQUESTS)
 ALONE = Family()
 """The family of a cell of which no other is known."""
 
@@ -141,7 +140,7 @@ class Cell(Generic[AnyRow]):
         launch served too few: those of the others would stand for all.
         """
         values = [value for row in self.ok if (value := row.value(column)) == value]  # NaN isn't itself
-        return [] if len(values) < len(self.ok) and column in _OF_REQUESTS else values
+        return [] if len(values) < len(self.ok) and column in metrics.PERCENTILED else values
 
     @property
     def disturbed(self) -> int:
@@ -247,6 +246,8 @@ class Cell(Generic[AnyRow]):
     def rounds_with(self, other: "Cell[NightRow]", column: str = "throughput") -> list[tuple[float, float]]:
         """Return its values and the other's in every round of one run that both have: such launches were interleaved."""
         if min(len(self.ok), len(other.ok)) < intervals.PAIRED_FROM or self.family is not other.family:
+            return []
+        if not self.values(column) or not other.values(column):
             return []
         a, b = ({(row.run, row.round): row.value(column) for row in cell.ok} for cell in (self, other))
         pairs = [(a[key], b[key]) for key in sorted(a.keys() & b.keys())]

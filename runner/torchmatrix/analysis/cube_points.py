@@ -61,9 +61,14 @@ class Point:
 
     @cached_property
     def costs(self) -> Mapping[str, float]:
-        """Return the costs by name, NaN if unknown; of memory the highest of the launches, for all must fit."""
+        """Return the costs by name, NaN if unknown."""
+        return {cost.column: self.cell.median(cost.column) for cost in COSTS}
+
+    @property
+    def limited(self) -> Mapping[str, float]:
+        """Return what is held against limits: the costs, but of memory the highest of the launches, for all must fit."""
         most = max(self.cell.values(MEMORY.column), default=math.nan)
-        return {cost.column: self.cell.median(cost.column) for cost in COSTS} | {MEMORY.column: most}
+        return {**self.costs, MEMORY.column: most}
 
     def is_comparable(self, other: "Point") -> bool:
         """Check whether a test compares them (verdicts.are_comparable)."""
@@ -82,7 +87,7 @@ class Point:
 
     @property
     def _statistic(self) -> str:
-        return str(self.row.statistic)
+        return str(self.row.statistic) if self.metric.column == "throughput" else "median"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -275,6 +275,10 @@ OF_REQUESTS = {
 }
 """The metrics of requests by their kind."""
 OF_ALL_REQUESTS = frozenset(metric for some in OF_REQUESTS.values() for metric in some)
+PERCENTILED = frozenset({
+    *(metric.column for metric in OF_ALL_REQUESTS), *(f"{name}_{share}" for name, *_, shares in _OF_TOKENS for share in shares),
+})  # fmt: skip
+"""The columns of percentiles, which a launch has only if it served enough requests."""
 MEMORY = Metric(
     name="memory", title="peak memory", unit="bytes", shown_unit="GiB", times=2**-30, of=peak, more_is_better=False,
     column="peak_bytes", exported="peak_memory_bytes", drawn=True,

@@ -209,8 +209,10 @@ class Narrator:
 
     def _tell_batch(self, event: BatchFound) -> None:
         why = "not even 1 fits" if event.outcome == "oom" else f"unknown: the trial {words.failed(event.outcome)}"
-        result = f"{event.batch} is the largest that fits" if event.batch else why
-        self._line("batch", "green" if event.batch else "red", f"{event.cell.id}: {result}")
+        if event.batch:
+            is_known = event.outcome == "ok"
+            why = f"{event.batch} " + ("is the largest that fits" if is_known else f"fits; whether more does is {why}")
+        self._line("batch", "green" if event.batch else "red", f"{event.cell.id}: {why}")
 
     def _tell_round(self, event: RoundAdded) -> None:
         for cell in event.cells:
@@ -220,6 +222,10 @@ class Narrator:
 
     def _tell_launch(self, event: LaunchFinished) -> None:
         expected = self._left.pop((event.cell.id, event.number), 0.0)
+        further = [launch for launch in self._left if event.is_last and launch[0] == event.cell.id]
+        for launch in further:
+            del self._left[launch]
+        self._total -= len(further)
         self._spent, self._expected = self._spent + event.seconds, self._expected + expected
         if event.launch.is_ok and not (event.cell.workload.compile and event.number == 1):
             self._taken.setdefault(event.cell.id, []).append(event.seconds)

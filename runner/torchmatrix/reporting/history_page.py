@@ -124,10 +124,10 @@ def runs_of(trends: Sequence[Trend]) -> list[dict[str, Any]]:
         for row in trend.rows:
             if (row.host, row.run) not in by_id:
                 identity = {"host": row.host, "run": row.run, "started": row.started, "day": _day(row.started)}
-                counts = {"measured": 0, "disturbed": 0, "not_ok": 0, "skipped": 0, "new_levels": 0, "environment": {}}
+                counts = {"measured": 0, "disturbed": 0, "not_ok": 0, "skipped": 0, "ok": 0, "new_levels": 0, "environment": {}}
                 by_id[row.host, row.run] = identity | counts
             run = by_id[row.host, row.run]
-            run["measured" if row.n else "skipped" if row.outcome == "skipped" else "not_ok"] += 1
+            run["measured" if row.n else row.outcome if row.outcome in ("skipped", "ok") else "not_ok"] += 1
             run["disturbed"] += row.disturbed > 0
             run["environment"] |= row.environment
         for change in trend.changes:

@@ -73,13 +73,16 @@ class LaunchPhase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchFinished:
-    """The end of a launch; its outcome is derived from its facts. `note`: a remark for the user."""
+    """The end of a launch; its outcome is derived from its facts. `note`: a remark for the user. `is_last`: no further round of
+    its cell is launched, since it could only repeat the failure.
+    """
 
     cell: Cell
     number: int
     launch: Launch
     seconds: float
     note: str = ""
+    is_last: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +113,7 @@ class BatchTried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchFound:
-    """The largest batch that fits, or None; `outcome` says why not."""
+    """The largest batch that fits, or None; `outcome` says why not. Beside a batch it is ok, or that of a trial that failed."""
 
     cell: Cell
     batch: int | None

@@ -1,7 +1,7 @@
 """Repeat a recorded launch: the same cell, seed, batch and method, on an image of the same packages."""
 
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.workloads import ddp_id
 from torchmatrix.planning import plan
+from torchmatrix.planning.plan import Cell, Plan
 from torchmatrix.running import session
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.progress import ProgressEvent
@@ -100,7 +101,12 @@ def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
     name, path = launch.stack.name, folder.lock_of(launch.stack.name)
     held = lockfile.of_stack(path)
     chosen = engine if engine != "auto" else str(launch.engine.get("engine"))
-    s = session.assemble(matrix, {name: held} if held else {}, results, chosen, [launch.cell], [])
+    s = _only(session.assemble(matrix, {name: held} if held else {}, results, chosen, [launch.cell], []), launch.cell)
+    if changed := [name for cell in s.plan.cells for name in _changed(cell, launch)]:
+        raise BadInput(
+            f"the matrix that run {folder.id} recorded isn't the one that was measured: {', '.join(changed)} differ",
+            hint="name a launch of another run",
+        )
     then, today = launch.workload_hash or "unknown", recipes.workload_hash()
     if then != today:
         raise BadInput(
@@ -108,6 +114,18 @@ def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
             hint="check out the commit that measured it (the tool's version then: " + str(launch.tool) + ")",
         )
     return Repetition(launch=launch, held=held, session=_session_of_image(s, launch, held))
+
+
+def _only(s: Session, cell: str) -> Session:
+    """Return the session with this cell alone, without those that a run adds to explain it or to be its baseline."""
+    kept = (entry for entry in s.plan.entries if not isinstance(entry, Cell) or entry.id == cell)
+    return replace(s, plan=Plan(entries=tuple(kept)))
+
+
+def _changed(cell: Cell, launch: Launch) -> Iterator[str]:
+    """Yield the settings in which a planned cell isn't what was launched."""
+    then = launch.workload.factors
+    yield from (name for name, value in cell.workload.factors.items() if name in then and then[name] != value)
 
 
 def _session_of_image(s: Session, launch: Launch, held: StackLock | None) -> Session:
@@ -155,7 +173,7 @@ def _image_of(launch: Launch) -> str:
 
 def outcome_in_words(again: Repetition, folder: RunFolder) -> str:
     """Compare the repeated launch with the recorded one, in words."""
-    now = folder.launches()[-1]
+    now = next(launch for launch in reversed(folder.launches()) if launch.cell == again.launch.cell)
     unit = again.session.plan.cells[0].workload.unit
     if now.outcome != "ok" or not again.launch.is_ok:
         return f"then: {again.launch.outcome}, now: {now.outcome}"

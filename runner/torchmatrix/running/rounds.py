@@ -179,7 +179,8 @@ def find_batch(job: Job, cell: Cell, image: Image) -> Generator[ProgressEvent, N
                     return batch  # memory isn't the reason: the launch itself will show the reason
             batch = search.send(fits)
     except StopIteration as over:
-        yield BatchFound(cell=cell, batch=over.value, outcome="ok" if over.value else "oom")
+        why = next((done.outcome for _, done in trials if done.outcome not in ("ok", "oom")), "ok" if over.value else "oom")
+        yield BatchFound(cell=cell, batch=over.value, outcome=why)
         return over.value if isinstance(over.value, int) else None
 
 
@@ -302,10 +303,10 @@ def measure(
             for event in launch(job, attempt, image):
                 if isinstance(event, LaunchFinished):
                     suspects |= _unread_devices(event.launch)
-                    recorded |= {cell.id} if event.launch.outcome == "unsupported" else set()
                     if proof := proof_of(event.launch):
                         proven.setdefault((cell.id, batch), proof)
                     event, again = _noted(job, event)
+                    recorded |= {cell.id} if event.is_last else set()
                     queue += again
                 yield event
 
@@ -320,7 +321,7 @@ def _noted(job: Job, event: LaunchFinished) -> tuple[LaunchFinished, list[tuple[
     """Return the end of a launch with a note on what spoilt it, if anything did, and the launch if it is made once more."""
     why = _spoilt_by(event.launch)
     if not why:
-        return event, []
+        return replace(event, is_last=event.launch.outcome == "unsupported"), []
     is_again = _asks_for_another(why, job.patience.seconds) and job.folder.tries(event.cell.id, event.number) == 1
     note = "; ".join(filter(None, (event.note, why, "once more at the end of the round" if is_again else "kept and marked")))
     return replace(event, note=note), [(event.cell, event.number)] if is_again else []

@@ -160,12 +160,15 @@ def _are(items: Sequence[Check]) -> str:
 def _unlike(baseline: Baseline, missing: Sequence[Check]) -> str:
     """Say in what a check differs from the baseline's device at the same operation; "" where it has no such operation."""
     for check in missing:
-        entry = next((entry for entry in baseline.entries if entry.operation == check.operation), None)
-        if entry:
-            names = sorted({*entry.key, *check.key})
-            pairs = [(name, entry.key.get(name, UNKNOWN), check.key.get(name, UNKNOWN)) for name in names]
-            unlike = [f"{name} {shown(theirs)}, here {shown(ours)}" for name, theirs, ours in pairs if theirs != ours]
-            return f": it has {'; '.join(unlike)}" if unlike else ""
+        own = (check.operation, check.place is None)
+        alike = [entry for entry in baseline.entries if (entry.operation, entry.together) == own]
+        each = [
+            [f"{name} {shown(entry.key.get(name, UNKNOWN))}, here {shown(check.key.get(name, UNKNOWN))}"
+             for name in sorted({*entry.key, *check.key}) if entry.key.get(name) != check.key.get(name)]
+            for entry in alike
+        ]  # fmt: skip
+        if each and (nearest := min(each, key=len)):
+            return f": it has {'; '.join(nearest)}"
     return ""
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -96,8 +96,8 @@ def accept(
         raise BadInput("RUN is judged as it is: nothing is measured", hint="leave out the run, or the options that measure")
     if matrix and (quick or each):
         raise BadInput("--matrix says itself what is measured", hint="leave out --quick and --each, or --matrix")
-    if write_baseline and write_baseline.exists():  # before an hour of measuring
-        raise BadInput(f"{write_baseline} exists", hint="name a new file: --write-baseline FILE")
+    if write_baseline:  # before an hour of measuring
+        _refuse_old(write_baseline)
     _refuse_one_name(output, junit, nccl_tests, write_baseline)
     looks = _MOST_RUNS if until_decided else 1
     rules = Rules(baseline=held, of_limit=of_limit, published_decides=published_decides, looks=looks)
@@ -114,11 +114,13 @@ def accept(
     if write_baseline:
         _write_baseline(write_baseline, acceptance, notes)
     unfinished = [folder.id for folder in folders if not folder.read_record().complete]
-    acceptance = replace(acceptance, notes=[*notes, *_skipped(folders)], unfinished=unfinished)
+    skipped = [*_skipped(folders)]
     if redact:
         with TemporaryDirectory(prefix="torchmatrix-") as folder:
-            copies, command = _redacted(store, folders, Path(folder))
-            acceptance = _shown(acceptance, _by_machine(copies))
+            copies, clean = _redacted(store, folders, Path(folder))
+            acceptance, skipped = _shown(acceptance, _by_machine(copies)), [*_skipped(copies)]
+            notes, command = [*map(clean, notes)], clean(command)
+    acceptance = replace(acceptance, notes=[*notes, *skipped], unfinished=unfinished)
     page.save(certificate.render(acceptance, [folder.id for folder in folders], command), output)
     if junit:
         page.save(certificate.junit(acceptance, folders[-1].id), junit)
@@ -131,6 +133,12 @@ def accept(
     )
     say(f"\n{output}", volume)
     raise typer.Exit(certificate.exit_code(acceptance))
+
+
+def _refuse_old(path: Path) -> None:
+    if path.exists() or not path.absolute().parent.is_dir():
+        why = "exists" if path.exists() else "lies in a folder that isn't there"
+        raise BadInput(f"{path} {why}", hint="name a new file: --write-baseline FILE")
 
 
 def _refuse_one_name(*files: Path | None) -> None:
@@ -276,10 +284,10 @@ def _shown_as(copy: "Check", check: "Check") -> "Check":
     return replace(copy, judged=replace(check.judged, why=copy.said or check.judged.why), **kept)
 
 
-def _redacted(store: "Results", folders: "Sequence[RunFolder]", root: Path) -> "tuple[list[RunFolder], str]":
-    """Return copies of the runs, and the command, in which hosts, serial numbers and addresses are pseudonyms."""
+def _redacted(store: "Results", folders: "Sequence[RunFolder]", root: Path) -> "tuple[list[RunFolder], Callable[[str], str]]":
+    """Return copies of the runs, in which hosts, serial numbers and addresses are pseudonyms, and what makes such texts."""
     from torchmatrix.reporting import redaction
 
     with redaction.redacting(store, say) as cleaner:
         copies = redaction.staged_together(folders, cleaner, root)
-        return copies, redaction.of_texts(folders, cleaner)(as_typed())
+        return copies, redaction.of_texts(folders, cleaner)

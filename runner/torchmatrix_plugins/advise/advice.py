@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchmatrix.analysis.cube_points import COSTS, Point, Points, may_be_best, nearest_to_usual, points_of
 from torchmatrix.analysis.intervals import Interval
-from torchmatrix.analysis.metrics import BY_NAME, METRICS, Metric, latency_of
+from torchmatrix.analysis.metrics import BY_NAME, METRICS, PERCENTILED, Metric, latency_of
 from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import nearest
@@ -58,8 +58,8 @@ def advise(rows: Iterable[LaunchRow], model: str, mode: str, aim: Metric, limits
     Raises BadInput if nothing of it was measured, or nothing keeps the limits.
     """
     points = _job(list(rows), model, mode, aim)
-    comparable = [cell for cell in points.measured if not any(math.isnan(cell.costs[name]) for name in limits)]
-    fit = [cell for cell in comparable if all(cell.costs[name] <= most for name, most in limits.items())]
+    comparable = [cell for cell in points.measured if not any(math.isnan(cell.limited[name]) for name in limits)]
+    fit = [cell for cell in comparable if all(cell.limited[name] <= most for name, most in limits.items())]
     if not fit:
         raise BadInput(f"no measured configuration of {model} ({mode}) keeps the limits", hint=_least(points, limits))
     best = max(fit, key=lambda cell: cell.speed)
@@ -93,7 +93,8 @@ def _job(rows: Sequence[LaunchRow], model: str, mode: str, aim: Metric) -> Point
         raise BadInput(f"{model} ({mode}) was not measured", hint=other if model in there else nearest(model, there))
     measured = [points for points in wanted if points.measured]
     if not measured:
-        raise BadInput(f"no launch of {model} ({mode}) tells its {aim.title}", hint="choose another --aim, or measure it")
+        which = "not every launch" if aim.column in PERCENTILED else "no launch"
+        raise BadInput(f"{which} of {model} ({mode}) tells its {aim.title}", hint="choose another --aim, or measure it")
     return max(measured, key=lambda points: len(points.measured))
 
 
@@ -101,7 +102,7 @@ def _least(points: Points, limits: Mapping[str, float]) -> str:
     """Describe what the limits would have to be."""
     costs = [cost for cost in COSTS if cost.column in limits]
     values_by_cost = {
-        cost: [point.costs[cost.column] for point in points.measured if point.costs[cost.column] > 0] for cost in costs
+        cost: [point.limited[cost.column] for point in points.measured if point.limited[cost.column] > 0] for cost in costs
     }
     texts = [
         f"the least {cost.title} is {cost.times * min(values):.4g} {cost.shown_unit}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchmatrix.core.errors import BadInput, NothingSelected
@@ -91,7 +92,7 @@ def why_none(launches: Sequence[Launch]) -> str | None:
 
 def _example_cell(s: Session, word: str) -> Cell:
     """Return a cell of the one workload and device set that `word` means, on whatever stack."""
-    cells = {cell.id.partition("/")[2]: cell for cell in s.plan.cells}
+    cells = {cell.id.partition("/")[2]: cell for cell in s.plan.cells if fnmatchcase(cell.id, word)}
     if not cells:
         why = next((f": {skip.cell.id}: {skip.why.reason}" for skip in s.plan.skips), "")
         raise NothingSelected(

@@ -113,7 +113,7 @@ def newest_profile(root: Path, cell: str, machine: str | None, workload_hash: st
     for path in root.glob(f"*/{glob.escape(cell)}/*/{RECORD}"):
         with suppress(Malformed):
             profile = read_profile(path.parent)
-            is_of_program = profile.machine == machine and profile.workload_hash == workload_hash
+            is_of_program = (profile.cell, profile.machine, profile.workload_hash) == (cell, machine, workload_hash)
             if is_of_program and not inputs.is_to_come(profile.unix_seconds):
                 profiles.append(profile)
     return max(profiles, key=lambda profile: profile.unix_seconds, default=None)
@@ -128,7 +128,10 @@ def read_profile(folder: Path) -> Profile:
         raise Malformed(f"{path} can't be read: {error}") from None
     if not isinstance(record, dict) or record.get("profile") != VERSION:
         raise Malformed(f"{path} is no profile that this version reads")
-    return decoded({**record, "folder": folder}, Profile)
+    profile = decoded({**record, "folder": folder}, Profile)
+    if not isinstance(profile.work.get("batch"), int):
+        raise Malformed(f"{path} doesn't say its batch")
+    return profile
 
 
 def _unpack(packed: bytes, most: int) -> bytes:

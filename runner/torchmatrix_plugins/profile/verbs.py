@@ -232,6 +232,12 @@ def why(
         profiling.refuse_unknown(cells, existing)
     pairs = zip(cells, existing, strict=True)
     held = [earlier or _profile_cell(s, profiles, cell, steps, name_kernels, volume) for cell, earlier in pairs]
+    batches = [profile.work["batch"] for profile in held]
+    if batches[0] != batches[1]:
+        raise BadInput(
+            f"a step of A does other work than a step of B: the batch that fits is {batches[0]} and {batches[1]}",
+            hint="give both workloads one batch in the matrix",
+        )
     sides = _read_profiles(s, held, kernels=not operators)
     explanation = analysis.why(sides[0].side, sides[1].side)
     print(in_json(profile_pages.why_record(explanation, sides)) if as_json else profile_pages.why_in_words(explanation, sides))

@@ -158,7 +158,8 @@ def _title(trend: Trend) -> str:
 
 
 def _sub(trend: Trend) -> Iterator[str]:
-    yield f"{trend.shown_unit} on {trend.host}: {words.short(trend.shown(trend.last))} in the last run."
+    where = "the last run" if trend.rows[-1].n else "the last run with a figure"
+    yield f"{trend.shown_unit} on {trend.host}: {words.short(trend.shown(trend.last))} in {where}."
     newest = trend.changes[-1] if trend.changes else None
     if newest and newest.environment and newest.environment_run == newest.run:
         yield f"With the new level: {differences_in_words(newest.environment, most=2)}."
@@ -191,7 +192,7 @@ def _crosses(trend: Trend) -> Iterator[Mark]:
     """Yield a mark for each run without a figure."""
     for row in trend.rows:
         if not row.n:
-            tone = "soft" if row.outcome == "skipped" else "bad"
+            tone = "soft" if row.outcome in ("skipped", "ok") else "bad"
             yield Mark(x=row.started, kind="cross", tone=tone, note=f"{row.run}: {_why(row)}")
 
 
@@ -233,7 +234,8 @@ def _table(trend: Trend) -> Iterator[dict[str, Any]]:
 
 
 def _why(row: CellNight) -> str:
-    return ": ".join(filter(None, (words.OUTCOMES.get(row.outcome, row.outcome), row.reason)))
+    reason = "it has no such figure" if row.outcome == "ok" else row.reason
+    return ": ".join(filter(None, (words.OUTCOMES.get(row.outcome, row.outcome), reason)))
 
 
 def _day(seconds: float) -> str:
