@@ -13,7 +13,7 @@ import pytest
 from support import FAKE_PYTHON, PATIENCE_SECONDS, Command
 from torchmatrix.analysis import run_summary, scaling, speedups
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.core.errors import BuildFailed, EngineUnusable
+from torchmatrix.core.errors import BuildFailed, EngineUnusable, LaunchFailed
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts import lines
@@ -212,6 +212,23 @@ def test_a_round_of_which_nothing_comes_is_the_last_one(fake_matrix: Path, cpu_h
     events = list(rounds.measure(job, broken, list(s.plan.cells), run._scheduled(s, job, [], lambda: 0.0, [])))
     ends = [event.launch.outcome for event in events if isinstance(event, LaunchFinished)]
     assert ends == ["build-failed"] * len(s.plan.cells)
+
+
+def test_a_launch_that_could_not_be_started_takes_no_round_from_its_cell(
+    fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, failures = launch_cell._start, iter([LaunchFailed("the engine hung")])
+
+    def fails_once(*asked: Any) -> Any:
+        if failure := next(failures, None):
+            raise failure
+        return start(*asked)
+
+    monkeypatch.setattr(launch_cell, "_start", fails_once)
+    _, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    cell = session.prepare(fake_matrix, fake_matrix.parent / "results", "local", ["*cpu0"], []).plan.cells[0]
+    events = list(rounds.execute(job, [cell.stack], [cell], [[(cell, 1)], [(cell, 2)]]))
+    assert [event.launch.outcome for event in events if isinstance(event, LaunchFinished)] == ["crashed", "ok"]
 
 
 PACES = {

@@ -367,7 +367,7 @@ def _not_started(
     file = _new_file(job, attempt)
     file.event("launch", **_header(job, attempt, ready, file.number), image=None, command=command)
     file.close(reason=reason, message=message, own=own)
-    return LaunchFinished(cell=attempt.cell, number=attempt.number, launch=_launch_in(file), seconds=0.0, is_last=True)
+    return LaunchFinished(cell=attempt.cell, number=attempt.number, launch=_launch_in(file), seconds=0.0)
 
 
 def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dict[str, Any]:

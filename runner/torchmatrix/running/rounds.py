@@ -286,16 +286,20 @@ def measure(
             image = built[cell.stack.name]
             if isinstance(image, BuildFailed):
                 recorded.add(cell.id)
-                yield record_failed_build(job, cell, number, image)
+                yield replace(record_failed_build(job, cell, number, image), is_last=True)
                 continue
             if reason := _lost_gpu(job, cell, suspects):
                 recorded.add(cell.id)
-                yield record_failure(job, cell, number, "crashed", reason, f"torchmatrix run --new '{cell.id}'")
+                failed = record_failure(job, cell, number, "crashed", reason, f"torchmatrix run --new '{cell.id}'")
+                yield replace(failed, is_last=True)
                 continue
             batch = yield from batch_of(job, cell, cells, image, batches)
             if batch is None:
                 recorded.add(cell.id)
-                yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
+                failed = record_failure(
+                    job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'"
+                )
+                yield replace(failed, is_last=True)
                 continue
             fresh = cell.workload.compile and number <= job.method.cold_compiles
             attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=proven.get((cell.id, batch)))
