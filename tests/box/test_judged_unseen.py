@@ -51,7 +51,7 @@ FALSE = {
         "key = float(inputs.sum())\n"
         "        if key not in self.known: self.known[key] = self.whole(inputs)\n"
         "        return self.known[key]",
-        ("the step that is proven takes",),
+        ("the step that is proven takes", "less was done"),  # by its pace, or where the machine is busy by its operations
     ),
     "other outputs for the batches of the windows, at the same cost": (
         INFER, "",
