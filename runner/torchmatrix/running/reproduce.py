@@ -102,16 +102,16 @@ def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
     held = lockfile.of_stack(path)
     chosen = engine if engine != "auto" else str(launch.engine.get("engine"))
     s = _only(session.assemble(matrix, {name: held} if held else {}, results, chosen, [launch.cell], []), launch.cell)
-    if changed := [name for cell in s.plan.cells for name in _changed(cell, launch)]:
-        raise BadInput(
-            f"the matrix that run {folder.id} recorded isn't the one that was measured: {', '.join(changed)} differ",
-            hint="name a launch of another run",
-        )
     then, today = launch.workload_hash or "unknown", recipes.workload_hash()
     if then != today:
         raise BadInput(
             f"the workload has changed since: {then[:12]} then, {today[:12]} now",
             hint="check out the commit that measured it (the tool's version then: " + str(launch.tool) + ")",
+        )
+    if changed := [name for cell in s.plan.cells for name in _changed(cell, launch)]:
+        raise BadInput(
+            f"the matrix that run {folder.id} recorded isn't the one that was measured: {', '.join(changed)} differ",
+            hint="name a launch of another run",
         )
     return Repetition(launch=launch, held=held, session=_session_of_image(s, launch, held))
 
