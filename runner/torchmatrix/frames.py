@@ -95,8 +95,8 @@ class Runs:
         if not Path(folder).is_dir():
             raise BadInput(f"there is no folder {folder}", hint="name the folder of results, such as results")
         self._results = Results(Path(folder))
-        if self.left_out:
-            warnings.warn(f"{count(len(self.left_out), 'folder')} of {folder} left out: see left_out", stacklevel=3)
+        if left_out := self.left_out:
+            warnings.warn(f"{count(len(left_out), 'folder')} of {folder} left out: see left_out", stacklevel=3)
 
     @property
     def left_out(self) -> dict[str, str]:

@@ -214,7 +214,7 @@ class Relative:
     compared, and why. `pairs`: the ratios of the rows that stand for their GPUs, without the baseline's own.
     """
 
-    table: list["RelativeRow"]
+    table: list[RelativeRow]
     baseline: str
     batch: str
     refused: tuple[Refused, ...]

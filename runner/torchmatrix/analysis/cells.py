@@ -156,13 +156,15 @@ class Cell(Generic[AnyRow]):
         """Return what the other cells of its run tell of its scatter; nothing of a single launch."""
         return self.family.prior(column, self.disturbed > 0) if len(self.values(column)) > 1 else intervals.NO_PRIOR
 
+    def statistic(self, column: str) -> str:
+        """Return what a metric's centre is: of throughputs what the method asks for, of all else the median."""
+        return str(self.last.statistic) if column == "throughput" else "median"
+
     def estimate(self, column: str = "throughput") -> intervals.Interval:
-        """Return the centre of a metric with the 95 % interval; NaN where too few launches have a value. The method decides
-        how throughputs are combined; of all else it is the median.
-        """
+        """Return the centre of a metric with the 95 % interval; NaN where too few launches have a value."""
         if column not in self._estimates:
-            statistic = self.last.statistic if column == "throughput" else "median"
-            self._estimates[column] = intervals.center_interval(self.values(column), statistic, self.prior(column))
+            values, statistic = self.values(column), self.statistic(column)
+            self._estimates[column] = intervals.center_interval(values, statistic, self.prior(column))
         return self._estimates[column]
 
     def interval(self, column: str) -> intervals.Interval:

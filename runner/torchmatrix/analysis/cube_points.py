@@ -51,7 +51,7 @@ class Point:
     @cached_property
     def speed(self) -> float:
         """Return the cell's figure as a speed; only of a cell that has one. (The median of inverses is another figure.)"""
-        return self.metric.speed(central(self.cell.values(self.metric.column), self._statistic))
+        return self.metric.speed(central(self.cell.values(self.metric.column), self.cell.statistic(self.metric.column)))
 
     @cached_property
     def moments(self) -> Moments | None:
@@ -81,13 +81,9 @@ class Point:
 
     def picked_of(self, candidates: int) -> Interval:
         """Return its figure of the metric, in an interval that covers whichever of so many was picked."""
-        values = self.cell.values(self.metric.column)
-        prior = self.cell.prior(self.metric.column)
-        return of_picked(center_interval(values, self._statistic, prior), prior.freedom + len(values) - 1, candidates)
-
-    @property
-    def _statistic(self) -> str:
-        return str(self.row.statistic) if self.metric.column == "throughput" else "median"
+        cell, column = self.cell, self.metric.column
+        values, prior = cell.values(column), cell.prior(column)
+        return of_picked(center_interval(values, cell.statistic(column), prior), prior.freedom + len(values) - 1, candidates)
 
 
 @dataclass(frozen=True, kw_only=True)

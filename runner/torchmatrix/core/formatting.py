@@ -40,6 +40,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith(('ch', 's', 'sh', 'x')) else 's'}"
 
 
+def are(number: int) -> str:
+    """Return the verb for a number of things: "is" or "are"."""
+    return "is" if number == 1 else "are"
+
+
 # Numbers as every package reads and writes them: NaN and None are unknown, and unknown is a dash to a reader.
 #
 # Exact halves go to the even digit, as Python writes them; the pages' scripts do so, too (templates/scripts/say.js).

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from torchmatrix.core.formatting import are
 from torchmatrix.machine.host_gpus import VendorGpus
 
 VARIABLES = (
@@ -42,7 +43,7 @@ def masked(detected: VendorGpus, environment: Mapping[str, str], notes: list[str
     if not masks:
         return detected
     kept = sorted(left)
-    names = f"{' and '.join(name for name, _ in masks)} {'is' if len(masks) == 1 else 'are'} set"
+    names = f"{' and '.join(name for name, _ in masks)} {are(len(masks))} set"
     note = f"{names}: {len(kept)} of {len(detected.gpus)} GPUs are used; gpu0 is the first of them"
     notes.append("; ".join([note, *(f"{name} {why}" for name, why in masks if why)]))
     links, p2p = (tuple(tuple(rows[i][j] for j in kept) for i in kept) for rows in (detected.links, detected.p2p))

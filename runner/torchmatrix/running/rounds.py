@@ -325,10 +325,15 @@ def _noted(job: Job, event: LaunchFinished) -> tuple[LaunchFinished, list[tuple[
     """Return the end of a launch with a note on what spoilt it, if anything did, and the launch if it is made once more."""
     why = _spoilt_by(event.launch)
     if not why:
-        return replace(event, is_last=event.launch.outcome == "unsupported"), []
+        return replace(event, is_last=can_only_fail_again(event.launch)), []
     is_again = _asks_for_another(why, job.patience.seconds) and job.folder.tries(event.cell.id, event.number) == 1
     note = "; ".join(filter(None, (event.note, why, "once more at the end of the round" if is_again else "kept and marked")))
     return replace(event, note=note), [(event.cell, event.number)] if is_again else []
+
+
+def can_only_fail_again(launch: Launch) -> bool:
+    """Check whether further rounds of its cell would only repeat the failure of a launch."""
+    return launch.outcome == "unsupported"
 
 
 def is_repeated(launch: Launch, patience_seconds: float) -> bool:

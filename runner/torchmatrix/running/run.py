@@ -157,7 +157,7 @@ def todo(s: Session, folder: RunFolder) -> list[tuple[Cell, int]]:
     tries = Counter((launch.cell, launch.round) for launch in ended)
     once = (launch for launch in ended if tries[launch.cell, launch.round] == 1 and launch.cell in cells)
     again = [(cells[launch.cell], launch.round) for launch in once if rounds.is_repeated(launch, patience)]
-    never = {launch.cell for launch in ended if launch.outcome == "unsupported"}
+    never = {launch.cell for launch in ended if rounds.can_only_fail_again(launch)}
     left = [(cell, number) for cell, number in s.launches if not tries[cell.id, number] and cell.id not in never]
     return sorted([*again, *left], key=lambda launch: launch[1]) if again else left
 

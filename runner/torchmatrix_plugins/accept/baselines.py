@@ -11,7 +11,7 @@ import msgspec
 
 from torchmatrix.analysis.intervals import NO_PRIOR, Moments
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import UNKNOWN, count, figure
+from torchmatrix.core.formatting import UNKNOWN, are, count, figure
 from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.reporting.page import utc
@@ -141,7 +141,8 @@ def _whole(baseline: Baseline, checks: Sequence[Check], found: bool) -> Iterator
     own, names = {_digest(check.machine) for check in checks}, [shown(entry.operation) for entry in baseline.entries]
     missing = [check for check in checks if not any(is_of(entry, check) for entry in baseline.entries)]
     if found and missing:
-        yield f"{len(missing)} of {count(len(checks), 'check')} {_are(missing)} not in the baseline{_unlike(baseline, missing)}"
+        few = f"{len(missing)} of {count(len(checks), 'check')} {are(len(missing))}"
+        yield f"{few} not in the baseline{_unlike(baseline, missing)}"
     if found and all(device.machine in own for entry in baseline.entries for device in entry.devices):
         yield "the baseline is of this machine alone, which can't be a reference of itself"
     elif not found and not {*names} & {check.operation for check in checks}:
@@ -151,10 +152,6 @@ def _whole(baseline: Baseline, checks: Sequence[Check], found: bool) -> Iterator
             "the baseline has no operation on such a device: memory, link, power limit, partition, number and stack must agree,"
             " too"
         )
-
-
-def _are(items: Sequence[Check]) -> str:
-    return "is" if len(items) == 1 else "are"
 
 
 def _unlike(baseline: Baseline, missing: Sequence[Check]) -> str:

@@ -14,7 +14,7 @@ from torchmatrix.analysis.gpu_specs import GpuFacts
 from torchmatrix.analysis.published.audit import IMPOSSIBLE, SUSPECT, UNCLEAR
 from torchmatrix.analysis.rows import group_by
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import as_text
+from torchmatrix.core.formatting import are, as_text
 from torchmatrix.core.formatting import figure as shown
 from torchmatrix_plugins.foreign.results import BETWEEN_EVENTS, Case, ForeignFile, Requests
 
@@ -145,8 +145,10 @@ def _few(case: Case, asked: Requests) -> Iterator[Said]:
     few = [name for name in sorted(names) if asked.completed * (1 - _share(name)) < 1 - 1e-9]
     if few:
         needed = f"{few[0]} needs {1 / (1 - _share(few[0])):.0f}"
-        verb = "is" if len(few) == 1 else "are"
-        yield UNCLEAR, f"{', '.join(few)} of {asked.completed} requests {verb} little else than their maximum ({needed})"
+        yield (
+            UNCLEAR,
+            f"{', '.join(few)} of {asked.completed} requests {are(len(few))} little else than their maximum ({needed})",
+        )
 
 
 def _share(percentile: str) -> float:
