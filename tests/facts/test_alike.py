@@ -365,7 +365,7 @@ def test_names_of_boards_and_devices_are_pseudonyms_where_that_is_asked_for(tmp_
     board, whole = "0123456789abcdef", "GPU-11111111-5eed-4000-8000-000000000001"
     gpu = {"uuid": "MIG-22222222-5eed-4000-8000-000000000002", "slice_of": whole}
     run = written(tmp_path / "results", [launched(gpu=gpu, host={"board_id": board}, machine="f" * 16)])
-    copy = redaction.redacted(Results(tmp_path / "results"), run, tmp_path / "copy", print)
+    copy, _ = redaction.redacted(Results(tmp_path / "results"), run, tmp_path / "copy", print)
     published = environment_of(copy.launches()[0])
     everything = "".join(path.read_text() for path in copy.path.rglob("*.jsonl"))
     assert not any(name in everything for name in (board, whole, "22222222", "f" * 16, "testhost"))

@@ -110,7 +110,7 @@ def test_a_field_that_no_event_declares_is_left_out_and_named_once(tmp_path: Pat
     run = write_run(tmp_path / "results", [{"told": [device, unknown], "host": host}, {"told": [device]}])
     run.append("weather", sun=secret)
     texts: list[str] = []
-    copy = redaction.redacted(Results(tmp_path / "results"), run, tmp_path / "copy", texts.append)
+    copy, _ = redaction.redacted(Results(tmp_path / "results"), run, tmp_path / "copy", texts.append)
     content = b"".join(path.read_bytes() for path in copy.path.rglob("*.jsonl"))
     assert secret.encode() not in content and b"77123456" not in content and b'"cpu"' in content
     assert b"EPYC" in content and b"weather" not in content

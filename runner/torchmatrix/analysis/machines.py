@@ -353,7 +353,7 @@ def choose_launches(results: Results, word: str, newest: RunFolder | None = None
             f"can't read {shown(word)}: {error.strerror}", hint="name a launch file or a folder of results"
         ) from None
     folder, glob, note = _run_and_glob(results, word, newest)
-    launches, unreadable = sorted_out(folder.everything()) if folder else ([], [])
+    launches, unreadable = _read(folder.everything(), folder) if folder else ([], [])
     chosen = [launch for launch in counting(launches) if fnmatchcase(launch.stack.name, glob)]
     if not chosen:
         raise BadInput(f'"{word}" is not a file, folder, run, machine or stack with launches', hint=_known_names(results))
@@ -369,11 +369,18 @@ def _in_folder(path: Path) -> ChosenLaunches:
         raise BadInput(f"{path} holds {len(below)} runs, not one", hint="name one of them, by its folder or its id")
     run = around or next(iter(below), None)
     whole = path if around or run is None else run.path
-    launches, unreadable = sorted_out(launches_below(whole, run=run.place() if run else None))
+    launches, unreadable = _read(launches_below(whole, run=run.place() if run else None), run)
     if not launches:
         broken = f" that can be read; {_broken(unreadable)}" if unreadable else ""
         raise BadInput(f"{path} has no launches{broken}", hint="name a cell's or a run's folder, or a launch file")
     return ChosenLaunches(launches=counting(launches), unreadable=tuple(unreadable))
+
+
+def _read(files: Iterable[Launch | Unreadable], run: RunFolder | None) -> tuple[list[Launch], list[Unreadable]]:
+    """Return the launches, the files that can't be read, and what can't be read of their run's record."""
+    launches, unreadable = sorted_out(files)
+    problems = run.read_record().problems if run else ()
+    return launches, unreadable + [Unreadable(path=run.record, reason=problem) for problem in problems if run]
 
 
 def _broken(unreadable: Sequence[Unreadable]) -> str:

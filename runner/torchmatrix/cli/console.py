@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torchmatrix.analysis.prices import PriceList
     from torchmatrix.facts.launch import Unreadable
     from torchmatrix.facts.store import Results, RunFolder
+    from torchmatrix.reporting.redaction import Redaction
     from torchmatrix.running.progress import ProgressEvent
     from torchmatrix.running.session import Session
 
@@ -93,11 +94,14 @@ def answer_for_files(verb: str, words: list[str], as_json: bool, **options: Any)
             raise typer.Exit(given.exit_code)
 
 
-def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
-    """Name the first of the files that can't be read, and count the others."""
+def say_unreadable(
+    unreadable: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL, cleaner: "Redaction | None" = None
+) -> None:
+    """Name the first of the files that can't be read, and count the others. `cleaner`: what made them, if they are copies."""
     for file in unreadable[:MOST_UNREADABLE]:
         what = "can't be read in part" if file.path.name == "run.jsonl" else "can't be read and is left out"
-        say(printable(f"{as_text(file.path)} {what}: {file.reason}"), volume)
+        path = cleaner.sources.get(file.path, file.path) if cleaner else file.path
+        say(printable(f"{as_text(path)} {what}: {file.reason}"), volume)
     if len(unreadable) > MOST_UNREADABLE:
         say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read", volume)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable
     from torchmatrix.facts.store import Results
     from torchmatrix.nightly.gate.judged import Gate
+    from torchmatrix.reporting.redaction import Redaction
 
 
 @options.app.command()
@@ -198,15 +199,14 @@ def export(
     exports.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = read_prices(prices, [run])
     with scratch() as temporary:
-        shown = redaction.redacted(store, run, temporary, say, with_messages) if redact else run
-        found = facts_cache.whole(store, run)
-        details = None if redact else found
-        held = _redacted_prices(held, store) if redact else held
-        view = report.view_of(shown, found=details, price_list=held)
+        shown, cleaner = redaction.redacted(store, run, temporary, say, with_messages) if redact else (run, None)
+        found = None if cleaner else facts_cache.whole(store, run)
+        held = _redacted_prices(held, store, cleaner)
+        view = report.view_of(shown, found=found, price_list=held)
         overview = report.overview_of(view, report.last_before(shown, view.summary))
         drawn, answers = overview.charts if charts else (), overview.answers.as_record()
         names = exports.write(exports.of(view), drawn, Path(words[-1]), chosen, scale, force, answers, overview.style)
-    say_unreadable(found.summary.unreadable)
+    say_unreadable(view.summary.unreadable, cleaner=cleaner)
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])
 
@@ -225,24 +225,23 @@ def _export_machines(
     runs = select_each(store, ["all"], None, None)
     held = read_prices(prices, runs)
     with scratch() as temporary:
-        chosen = one_of_each(store, runs, [], temporary if redact[0] else None, redact[1])
-        held = _redacted_prices(held, store) if redact[0] else held
+        chosen, cleaner = one_of_each(store, runs, [], temporary if redact[0] else None, redact[1])
+        held = _redacted_prices(held, store, cleaner)
         fleet, relative = machines_page.compared(chosen, *basis, held)
         shown = machines_page.shown_of(fleet, relative)
         drawn, answers = shown.charts if charts[0] else (), shown.answers.as_record()
         names = exports.write(
             exports.of_machines(fleet, relative), drawn, target, formats, charts[1], force, answers, shown.style
         )
+    say_unreadable(fleet.unreadable, cleaner=cleaner)
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
     print(target)
 
 
-def _redacted_prices(held: "PriceList", store: "Results") -> "PriceList":
+def _redacted_prices(held: "PriceList", store: "Results", cleaner: "Redaction | None") -> "PriceList":
     from torchmatrix.reporting import redaction
-    from torchmatrix.reporting.redaction import identities
 
-    cleaner = redaction.for_results(store, True, identities.load(store.root))
-    return held.redacted(redaction.of_texts(store.runs(), cleaner))
+    return held.redacted(redaction.of_texts(store.runs(), cleaner)) if cleaner else held
 
 
 def _collect_unreadable(unreadable: "list[Unreadable]", runs: "Iterable[RunSummary]") -> "Iterator[RunSummary]":

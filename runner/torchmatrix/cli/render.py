@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torchmatrix.facts.store import Results, RunFolder
     from torchmatrix.reporting.overview.answers import Answers
     from torchmatrix.reporting.page import Brand
+    from torchmatrix.reporting.redaction import Redaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,18 +194,17 @@ def _is_written(path: Any) -> bool:
 
 def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held: "PriceList") -> "tuple[Path, Answers]":
     from torchmatrix.analysis import facts_cache
+    from torchmatrix.reporting import redaction
+    from torchmatrix.reporting import report as pages
 
     with scratch() as temporary:
-        found = facts_cache.whole(store, run)
-        details = None if page_options.redact else found
-        from torchmatrix.reporting import redaction
-        from torchmatrix.reporting import report as pages
-
-        with_messages = page_options.with_messages
-        shown = redaction.redacted(store, run, temporary, say, with_messages) if page_options.redact else run
-        page = pages.page_of(shown, page_options.baseline, held, details, page_options.brand)
-        say_unreadable(found.summary.unreadable)
-        return pages.save(page.text, page_options.output), page.answers
+        shown, cleaner = (
+            redaction.redacted(store, run, temporary, say, page_options.with_messages) if page_options.redact else (run, None)
+        )
+        found = None if cleaner else facts_cache.whole(store, run)
+        page = pages.page_of(shown, page_options.baseline, held, found, page_options.brand)
+    say_unreadable(page.unreadable, cleaner=cleaner)
+    return pages.save(page.text, page_options.output), page.answers
 
 
 def _compare_machines(
@@ -214,17 +214,19 @@ def _compare_machines(
 
     with scratch() as temporary:
         redact_into = temporary if page_options.redact else None
-        chosen = one_of_each(store, runs, named, redact_into, page_options.with_messages)
+        chosen, cleaner = one_of_each(store, runs, named, redact_into, page_options.with_messages)
         made = machines_page.compared(chosen, page_options.baseline_gpu, page_options.own_batch, held)
         shown = machines_page.shown_of(*made)
         text = machines_page.page_of(*made, brand=page_options.brand, shown=shown)
+        say_unreadable(made[0].unreadable, cleaner=cleaner)
         return page.save(text, page_options.output), shown.answers
 
 
 def one_of_each(
     store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], redact_into: Path | None, with_messages: bool
-) -> "list[Chosen]":
+) -> "tuple[list[Chosen], Redaction | None]":
     """Choose one run of each machine, redact it into `redact_into` if that is given, and say how many runs are left out.
+    Return the choice, and what redacted it.
 
     Raises BadInput.
     """
@@ -246,5 +248,5 @@ def one_of_each(
         say(f"{count(len(chosen), 'machine')}, each by its newest complete run; {count(older, 'other run')} left out")
     if redact_into:
         with redaction.redacting(store, say, with_messages) as cleaner:
-            return redaction.staged_choice(chosen, cleaner, redact_into)
-    return chosen
+            return redaction.staged_choice(chosen, cleaner, redact_into), cleaner
+    return chosen, None

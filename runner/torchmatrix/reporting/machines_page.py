@@ -20,6 +20,7 @@ from torchmatrix.analysis.rows import CellRow, LaunchRow, Row, is_ok
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core import __version__
 from torchmatrix.core.formatting import UNKNOWN
+from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import page, words
 from torchmatrix.reporting.explorers import Explorers
@@ -122,6 +123,11 @@ class Fleet:
     def published(self) -> list[list[Beside]]:
         """Return for each machine its cells compared with published figures (claims.paired)."""
         return [claims.paired(cells)[0] for cells in self.measured]
+
+    @property
+    def unreadable(self) -> list[Unreadable]:
+        """Return the files of these runs that can't be read."""
+        return [file for run in self.runs for file in run.unreadable]
 
     @cached_property
     def scaling(self) -> list[Row]:

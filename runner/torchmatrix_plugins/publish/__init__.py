@@ -145,7 +145,11 @@ def _write_runs(
             for name, content in {**files, pages.ABOUT: _json(about)}.items():  # the last marks the folder as complete
                 put(target, f"{pages.RUNS}/{item.slug}/{name}", content)
             shutil.rmtree(item.place)
-            tell(f"{item.number} of {len(links)}: {item.slug}")
+            unread = summary["unreadable"]
+            left_out = (
+                f", {count(unread, 'file')} can't be read: its page names {'it' if unread == 1 else 'them'}" if unread else ""
+            )
+            tell(f"{item.number} of {len(links)}: {item.slug}{left_out}")
             yield item.slug
 
 

@@ -219,6 +219,7 @@ def of_run(run: RunFolder, price_list: PriceList, brand: Brand) -> tuple[Page, d
     page = report.rendered(view, _LINKS, brand=brand, is_published=True)
     files |= {"index.html": page.text.encode(), **page.charts}
     return _summary(view, page.answers.lead) | {
+        "unreadable": len(page.unreadable),
         "answers": page.answers.as_record(),
         "machine": run.path.parent.name,
         "facts": identity_of(archive),

@@ -24,7 +24,7 @@ from torchmatrix.analysis import machines
 from torchmatrix.analysis.machines import Chosen
 from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.files import disk_errors, files_below
+from torchmatrix.core.files import disk_errors, files_below, named_below
 from torchmatrix.core.formatting import count
 from torchmatrix.core.inputs import without_comments
 from torchmatrix.core.secrets import GONE, MOST_CHARACTERS, each_without_secrets, is_secret_name, without_secrets
@@ -70,6 +70,8 @@ class Redaction:
             self._identities.know(kind, name)
         self.dropped: set[tuple[str, str]] = set()
         """The fields that nobody declares, which were left out: (event, field)."""
+        self.sources: dict[Path, Path] = {}
+        """The file that each copy is of."""
 
     def know(self, kind: str, name: str) -> None:
         """Learn another name; `kind`: host, user or mirror."""
@@ -274,13 +276,13 @@ def of_texts(runs: Iterable[RunFolder], redaction: Redaction) -> Callable[[str],
 
 def redacted(
     results: Results, run: RunFolder, root: Path, tell: Callable[[str], None], with_messages: bool = False
-) -> RunFolder:
+) -> tuple[RunFolder, Redaction]:
     """Copy a run's facts below `root` with pseudonyms, which are stored for the next time; tell of fields that are left out.
 
     Raises EngineUnusable.
     """
     with redacting(results, tell, with_messages) as cleaner:
-        return staged(run, cleaner, root)
+        return staged(run, cleaner, root), cleaner
 
 
 @contextmanager
@@ -321,6 +323,11 @@ def staged_together(runs: Sequence[RunFolder], redaction: Redaction, root: Path)
     return [staged(run, redaction, root) for run in runs]
 
 
+FACTS = ".jsonl"
+UNREADABLE_FOLDER = f"round0-try0{FACTS}"
+"""The file that stands in a copy for the launches of a folder that can't be read."""
+
+
 def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:
     """Copy a run's facts, redacted, below `root` (as HOST/RUN); `logs`: with what was printed.
     A truncated line is left out. The names of folders and files change in the same way as the cells' ids in them.
@@ -328,12 +335,13 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
     """
     redaction.learn_run(run)
     target = RunFolder(root / redaction.named("host", run.path.parent.name) / redaction.text(run.id))
-    sources: dict[Path, Path] = {}
     for path in _facts_of(run):
         content = lines.read(path)
         damage = content.damage if path == run.record else content.damage_of_launch
         copy = target.path / _shown(path, run, redaction)
-        if (other := sources.setdefault(copy, path)) != path:
+        if copy.suffix != FACTS:  # a folder that can't be read, or a link to one: a file in it tells why
+            copy /= UNREADABLE_FOLDER
+        if (other := redaction.sources.setdefault(copy, path)) != path:
             raise BadInput(
                 f"{other.relative_to(run.path)} and {path.relative_to(run.path)} would be one file: "
                 "their names differ in what must not be shown only",
@@ -349,7 +357,8 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
 
 
 def _facts_of(run: RunFolder) -> list[Path]:
-    return [path for path in files_below(run.path) if path.suffix == ".jsonl"]
+    """List a run's files of facts, and the folders in it that can't be read."""
+    return named_below(run.path, f"*{FACTS}")
 
 
 def _redacted(content: Lines, damage: str | None, redaction: Redaction) -> bytes:

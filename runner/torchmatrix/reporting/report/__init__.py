@@ -71,7 +71,7 @@ MOST_FACTS_BYTES = 600_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A page as HTML, the answers that it begins with, the launch files that can't be read; `charts`: files beside it."""
+    """A page as HTML, the answers that it begins with, the files of the run that can't be read; `charts`: files beside it."""
 
     text: str
     answers: Answers
@@ -156,7 +156,7 @@ def rendered(
         **_context(view, explorers),
     )
     apart = page.charts_apart(shown.charts, shown.style, _colours(explorers), head, brand) if is_published else {}
-    return Page(text=text, answers=shown.answers, unreadable=view.summary.unreadable_launches, charts=apart)
+    return Page(text=text, answers=shown.answers, unreadable=view.summary.unreadable, charts=apart)
 
 
 def _colours(explorers: Explorers) -> list[tuple[str, str]]:
