@@ -99,7 +99,7 @@ def test_the_gate_judges_latencies_beside_throughputs(tmp_path: Path) -> None:
     assert slower.ratio == pytest.approx(1 / 1.1) and slower.value == pytest.approx(0.055)
     assert slower.center == pytest.approx(0.05)
     text = verdicts.text(tonight)
-    assert "REGRESSION 1 of 1 cells" in text and "(latency_p50)" in text and "--metric latency_p50" in text
+    assert "REGRESSION 1 of 1 cell" in text and "(latency_p50)" in text and "--metric latency_p50" in text
     assert judge(gate.read_runs(Results(tmp_path), nights=7), GateOptions(tolerance=0.2)).verdict == "PASS"
 
 

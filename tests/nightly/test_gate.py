@@ -731,7 +731,7 @@ def test_the_command_reports_the_verdict_by_its_exit_code(
     assert nothing.returncode == 3 and "no runs" in nothing.stderr and "torchmatrix run" in nothing.stderr
     write_values(results, WEEK[0])
     first = torchmatrix("gate")
-    assert first.returncode == 3 and first.stdout.startswith("NO-BASELINE 1 cells") and "torchmatrix run --new" in first.stdout
+    assert first.returncode == 3 and first.stdout.startswith("NO-BASELINE 1 cell") and "torchmatrix run --new" in first.stdout
     write_values(results, *WEEK[1:], 95.0, first=2)
     assert torchmatrix("gate").returncode == 0
     write_values(results, 95.1, first=9)
@@ -745,7 +745,7 @@ def test_the_command_reports_the_verdict_by_its_exit_code(
     assert CELL in (tmp_path / "out/gate.md").read_text()
     (tmp_path / "told.json").unlink()
     before = torchmatrix("gate", "last~1", "--hook", hook)
-    assert before.returncode == 0 and before.stdout.startswith("PASS 1 cells") and not (tmp_path / "told.json").exists()
+    assert before.returncode == 0 and before.stdout.startswith("PASS 1 cell") and not (tmp_path / "told.json").exists()
     wrong = torchmatrix("gate", "--canary", "nosuch")
     assert wrong.returncode == 2 and "no cell matches the canary" in wrong.stderr
     assert torchmatrix("gate", "--baseline", day(1)).returncode == 5

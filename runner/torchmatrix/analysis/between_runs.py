@@ -10,6 +10,7 @@ from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.intervals import learned_prior, moments, student
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import Pair
+from torchmatrix.analysis.verdicts import mean_of_pairs
 from torchmatrix.facts.launch import Launch
 
 ENOUGH_RUNS = 3
@@ -171,6 +172,19 @@ def widened(pair: Pair, variances: BetweenRuns) -> Pair:
         return pair
     freedom = (runs + more) ** 2 / (runs**2 / variances.freedom + more**2 / pair.freedom)
     return replace(pair, error=math.sqrt(runs + more), freedom=freedom, variance=math.nan)
+
+
+def mean_of_rows(rows: Sequence[tuple[Pair, Pair]], variances: BetweenRuns) -> Pair:
+    """Return the geometric mean of ratios of two runs; each row is a ratio by its launches, and the same `widened`.
+
+    That of one row is the row. What the two runs add is shared by all rows. No row's launches scatter less than those of the
+    other runs on average, as in `widened`: by what these explain, the runs' part is smaller.
+    """
+    if len(rows) == 1:
+        return rows[0][1]
+    least = math.sqrt(2 * variances.launches)
+    alone = [pair if math.isnan(pair.error) else replace(pair, error=max(pair.error, least)) for pair, _ in rows]
+    return mean_of_pairs(alone, variances.variance_of_both, variances.freedom)
 
 
 def needed(low: float, high: float) -> float:

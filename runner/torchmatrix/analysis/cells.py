@@ -225,7 +225,7 @@ class Cell(Generic[AnyRow]):
     def over(self, base: "Cell[NightRow]", column: str = "throughput") -> Pair:
         """Return a metric's ratio to another cell: round by round where both have PAIRED_FROM rounds of one run in common."""
         if self is base:
-            return ITSELF
+            return ITSELF if self.values(column) else Pair()
         rounds = self.rounds_with(base, column)
         if len(rounds) >= intervals.PAIRED_FROM:
             above_values, below_values = zip(*rounds, strict=True)

@@ -314,16 +314,16 @@ def _means(
     is_one_run: bool,
 ) -> tuple[Mean, ...]:  # fmt: skip
     """Return the mean for each number of devices, and the mean of all."""
-    pairs = [item.alone if between or is_one_run else UNKNOWN_PAIR for item in tested]
 
     def mean(number: int | None) -> Mean:
-        selected = [(row, pair) for row, pair in zip(rows, pairs, strict=True) if number in (None, row.count)]
-        ratios, compared = (
-            [row.ratio for row, _ in selected if not row.refused],
-            [pair for row, pair in selected if not row.refused],
-        )
+        selected = [(row, item) for row, item in zip(rows, tested, strict=True) if number in (None, row.count)]
+        compared = [item for row, item in selected if not row.refused]
+        ratios = [item.row.ratio for item in compared]
         missing = len(selected) - len(ratios) + sum(number in (None, cell.row.count) for cell in only_one)
-        pooled = mean_of_pairs(compared, between.variance_of_both if between else 0.0, between.freedom if between else math.inf)
+        if between:
+            pooled = between_runs.mean_of_rows([(item.alone, item.pair) for item in compared], between)
+        else:
+            pooled = mean_of_pairs([item.alone for item in compared]) if is_one_run else UNKNOWN_PAIR
         limits, verdict = pooled.interval, verdicts.verdict_at(pooled, verdicts.Significance())
         return Mean(
             count=number, ratio=geometric_mean(ratios).value, n=len(ratios), missing=missing, low=limits.low, high=limits.high,

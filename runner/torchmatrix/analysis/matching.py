@@ -205,10 +205,12 @@ def _match(a: Cell, b: Cell, match: str, stack_pairs: int) -> Match:
 
 
 def _workload(a: Cell, b: Cell) -> str:
-    if _have_one_id(a, b) or (_have_one_job(a, b) and _have_one_batch(a, b)):
+    has_one_id = _have_one_id(a, b)
+    if (has_one_id or _have_one_job(a, b)) and _have_one_batch(a, b):
         return str(a.row.workload)
-    if _have_one_job(a, b):
-        return f"{name_of(a.work)} (batch {_both(str(a.row.batch), str(b.row.batch))})"
+    if has_one_id or _have_one_job(a, b):
+        name = a.row.workload if has_one_id else name_of(a.work)
+        return f"{name} (batch {_both(str(a.row.batch), str(b.row.batch))})"
     return _both(a.row.workload, b.row.workload)
 
 

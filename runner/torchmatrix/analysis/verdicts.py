@@ -281,9 +281,11 @@ def mean_ratio(
     for cell_over, base, _ in pairs:
         weights[cell_over] = weights.get(cell_over, 0.0) + 1 / len(pairs)
         weights[base] = weights.get(base, 0.0) - 1 / len(pairs)
-    of_cells = {cell: moments.get(cell) for cell, weight in weights.items() if abs(weight) > _NOTHING}
+    of_cells = {cell: moments.get(cell) for cell, weight in weights.items() if abs(weight) > NOTHING}
     if None not in of_cells.values():
-        mean = _weighted_pair(mean.value, [(weights[cell], figure) for cell, figure in of_cells.items() if figure])
+        parts = [(weights[cell], figure) for cell, figure in of_cells.items() if figure]
+        sides = [(moments.get(cell), moments.get(base)) for cell, base, _ in pairs]
+        mean = weighted_pair(mean.value, parts, any(a and b and a.disturbed != b.disturbed for a, b in sides))
     return as_mean(mean, ratios, level)
 
 
@@ -296,16 +298,18 @@ def as_mean(mean: Pair, ratios: Sequence[float], level: Significance) -> MeanRat
     )  # fmt: skip
 
 
-def mean_of_pairs(pairs: Sequence[Pair], shared: float = 0.0, freedom: float = math.inf) -> Pair:
+def mean_of_pairs(pairs: Sequence[Pair], shared: float = 0.0, freedom: float = math.inf, weights: Sequence[float] = ()) -> Pair:
     """Return the geometric mean of ratios of different cells; unknown if one of them is.
 
     `shared`: a variance that all of them have in common, such as that of their two runs, which no number of cells divides;
-    `freedom`: its degrees of freedom.
+    `freedom`: its degrees of freedom. `weights`: of the ratios, by default equal ones.
     """
     if not pairs or any(math.isnan(pair.freedom) for pair in pairs):
         return Pair()
-    log, n = math.fsum(pair.log for pair in pairs) / len(pairs), len(pairs)
-    errors = [((pair.error / n) ** 2, pair.freedom) for pair in pairs] + [(shared, freedom)]
+    total = math.fsum(weights) or len(pairs)
+    weighted = list(zip(pairs, weights or [1.0] * len(pairs), strict=True))
+    log = math.fsum(weight * pair.log for pair, weight in weighted) / total
+    errors = [((weight * pair.error / total) ** 2, pair.freedom) for pair, weight in weighted] + [(shared, freedom)]
     variance = math.fsum(error for error, _ in errors)
     squares = math.fsum(error**2 / degrees for error, degrees in errors)
     return Pair(
@@ -327,15 +331,16 @@ def mean_of_machines(each: Sequence[intervals.Moments]) -> intervals.Moments:
     )  # fmt: skip
 
 
-_NOTHING = 1e-12
+NOTHING = 1e-12
 """Rounding can leave a weight of this size of a sum that is 0."""
 
 
-def _weighted_pair(value: float, parts: Sequence[tuple[float, intervals.Moments]]) -> Pair:
+def weighted_pair(value: float, parts: Sequence[tuple[float, intervals.Moments]], disturbed: bool) -> Pair:
+    """Return a ratio whose logarithm is the sum of mean logarithms, each times its weight. `disturbed`: see Pair."""
     weights, figures = [weight for weight, _ in parts], [figure for _, figure in parts]
     variance = math.fsum(weight**2 * figure.squared_error for weight, figure in parts)
     return Pair(
         value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom_of(figures, weights),
-        jump=max((figure.jump for figure in figures), default=0.0), disturbed=len({figure.disturbed for figure in figures}) > 1,
+        jump=max((figure.jump for figure in figures), default=0.0), disturbed=disturbed,
         looks=max((figure.looks for figure in figures), default=1.0),
     )  # fmt: skip

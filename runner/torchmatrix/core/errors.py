@@ -1,5 +1,6 @@
 """The errors of the tool: one exit code and one hint per kind; the package cli catches them once."""
 
+import pathlib
 from enum import IntEnum
 
 from torchmatrix.core.formatting import clipped, printable
@@ -75,9 +76,19 @@ def is_interruption(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) or (error.__cause__ is not None and is_interruption(error.__cause__))
 
 
+def _is_here_gone() -> bool:
+    try:
+        pathlib.Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def lack_of(error: BaseException) -> tuple[str, str] | None:
     """Return what this machine lacks (memory, threads, open files, disk, a library) and a hint; None for other errors."""
     words = str(error).strip()
+    if isinstance(error, FileNotFoundError) and _is_here_gone():
+        return "the folder that this command runs in was removed", "change to another folder"
     if isinstance(error, MemoryError) or "can't start new thread" in words:
         return "not enough memory" + (f": {words}" if words else ""), "free memory, or raise the limit (ulimit -v)"
     if isinstance(error, ImportError):

@@ -254,7 +254,8 @@ def releases_between(old: str, new: str, accelerator: str, variants: Sequence[st
     releases = catalog.load().releases
     order = sorted(releases, key=catalog.version_key)
     if order.index(old) >= order.index(new):
-        raise BadInput(f"{old} is not older than {new}", hint=f"torchmatrix bisect OLD NEW: {new} {old}")
+        hint = "name two different releases" if old == new else f"torchmatrix bisect OLD NEW: {new} {old}"
+        raise BadInput(f"{old} is not older than {new}", hint=hint)
     names = order[order.index(old) : order.index(new) + 1]
     wheels: dict[str, list[str]] = {}
     for name in names:

@@ -131,7 +131,8 @@ def nights(events: Iterable[Event]) -> list[Night]:
             night = by_id.get(name) or Night(id=name, began=event["unix_seconds"])
             by_id[name] = replace(night, exit_code=None, seconds=None, gate=None, summary=None)
         elif event["event"] == "night-exit" and name in by_id:
-            by_id[name] = Night(id=name, began=by_id[name].began, **{key: event.get(key) for key in _END_FIELDS})
+            end: dict[str, Any] = {key: event.get(key) for key in _END_FIELDS}
+            by_id[name] = Night(id=name, began=by_id[name].began, **{**end, "run": end["run"] or by_id[name].run})
     return list(by_id.values())
 
 

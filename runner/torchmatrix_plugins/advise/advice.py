@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmatrix.analysis.cube_points import COSTS, Point, Points, may_be_best, nearest_to_usual, points_of
+from torchmatrix.analysis.cube_points import COSTS, Point, Points, fastest_of, may_be_best, nearest_to_usual, points_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import BY_NAME, METRICS, PERCENTILED, Metric, latency_of
 from torchmatrix.analysis.rows import LaunchRow
@@ -22,7 +22,7 @@ MOST_NEIGHBOURS = 10
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
     """The choice. `point`: the cell to take; `figure`: its value of the aim, in an interval that covers whichever of the
-    `candidates` is picked. `as_good`: the others that can't be told apart from it; `untested`:
+    `candidates` is picked; `is_extreme`: no other has a better one, of whatever rounds. `as_good`: the others that can't be told apart from it; `untested`:
     those that nothing compares with it, since one of the two has one launch. `usual`: the cell with the usual settings, or
     nearest to them; `gain`: the speed over it.
 
@@ -35,6 +35,7 @@ class Advice:
     points: Points
     point: Point
     figure: Interval
+    is_extreme: bool
     candidates: int
     as_good: tuple[Point, ...]
     untested: tuple[Point, ...]
@@ -62,7 +63,7 @@ def advise(rows: Iterable[LaunchRow], model: str, mode: str, aim: Metric, limits
     fit = [cell for cell in comparable if all(cell.limited[name] <= most for name, most in limits.items())]
     if not fit:
         raise BadInput(f"no measured configuration of {model} ({mode}) keeps the limits", hint=_least(points, limits))
-    best = max(fit, key=lambda cell: cell.speed)
+    best = fastest_of(fit)
     usual = nearest_to_usual(points)
     tested = [cell for cell in fit if best.is_comparable(cell)]
     return Advice(
@@ -70,6 +71,7 @@ def advise(rows: Iterable[LaunchRow], model: str, mode: str, aim: Metric, limits
         points=points,
         point=best,
         figure=best.picked_of(len(fit)),
+        is_extreme=best.speed >= max(cell.speed for cell in fit),
         candidates=len(fit),
         as_good=tuple(tested[place] for place in may_be_best(tested) if tested[place] is not best),
         untested=tuple(cell for cell in fit if cell is not best and not best.is_comparable(cell)),

@@ -25,9 +25,11 @@ def advice_text(advice: Advice, run: str, to_measure: str) -> str:
 
 def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
     points, row = advice.points, advice.point.row
+    extreme = "highest" if advice.aim.more_is_better else "lowest"
+    which = extreme if advice.is_extreme else "best by the rounds that they share"
     yield f"take: {row.stack}: {settings_of(advice.point)}"
     yield f"  {advice.aim.title}: {_figure(advice.aim.times, advice.figure)} {advice.aim.said(row.unit)}, " + (
-        f"the {'highest' if advice.aim.more_is_better else 'lowest'} of {count(advice.candidates, 'combination')}"
+        f"the {which} of {count(advice.candidates, 'combination')}"
     )
     if advice.usual is not advice.point:
         alike = ", with no difference shown" if advice.usual in advice.as_good and advice.point.moments else ""

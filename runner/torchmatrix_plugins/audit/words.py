@@ -61,12 +61,14 @@ def unparsed_in_words(unparsed: Iterable[Unparsed]) -> str:
 
 
 def coverage_in_words(coverage: Coverage) -> str:
-    """Write what the figures of several GPUs were held against; "" if there are none."""
+    """Write what the figures of several devices were held against; "" if there are none."""
     if not coverage.several:
         return ""
-    parts = [f"{coverage.baseline} held against one GPU"]
+    parts = [f"{coverage.baseline} held against one device"]
     parts += (
-        [f"{coverage.siblings} without such a baseline against other batches or numbers of GPUs"] if coverage.siblings else []
+        [f"{coverage.siblings} without such a baseline against other batches or numbers of devices"]
+        if coverage.siblings
+        else []
     )
     parts += [f"{coverage.unchecked} against nothing: no baseline"] if coverage.unchecked else []
-    return f"{count(coverage.several, 'figure')} of several GPUs: {'; '.join(parts)}"
+    return f"{count(coverage.several, 'figure')} of several devices: {'; '.join(parts)}"

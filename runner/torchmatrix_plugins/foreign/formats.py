@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import UNKNOWN, figure, is_known, printable, without_nan
+from torchmatrix.core.formatting import UNKNOWN, count, figure, is_known, printable, without_nan
 from torchmatrix.facts.launch import batches_per_step
 from torchmatrix.reporting.exports import Tables
 from torchmatrix.reporting.exports.formats import by_row, escaped
@@ -95,6 +95,7 @@ def junit(tables: Tables) -> dict[str, bytes]:
         "testsuite", name=f"torchmatrix {_xml(tables.run)}", tests=str(len(cells) + len(skips)), failures=str(len(bad)),
         errors="0", skipped=str(len(skips)),
     )  # fmt: skip
+    outcomes = group_by(_rows(tables, "failures"), lambda row: row["cell"])
     for cell in cells:
         case = ElementTree.SubElement(
             suite, "testcase", classname=_xml(cell["stack"]), name=_xml(f"{cell['workload']} {cell['devices']}")
@@ -102,7 +103,9 @@ def junit(tables: Tables) -> dict[str, bytes]:
         if cell["outcome"] == "ok":
             ElementTree.SubElement(case, "system-out").text = _xml(_figure(cell))
         if cell["outcome"] != "ok" or cell["launches_not_ok"]:
-            ElementTree.SubElement(case, "failure", type=_xml(cell["outcome"]), message=_xml(cell["error"] or _lost(cell)))
+            lost = dict.fromkeys(row["outcome"] for row in outcomes.get(cell["cell"], ()))
+            kind = ", ".join(lost) if cell["outcome"] == "ok" else cell["outcome"]
+            ElementTree.SubElement(case, "failure", type=_xml(kind), message=_xml(cell["error"] or _lost(cell)))
     for skip in skips:
         case = ElementTree.SubElement(suite, "testcase", classname=_xml(skip["stack"]), name=_xml(skip["cell"]))
         ElementTree.SubElement(case, "skipped", message=_xml(skip["reason"]))
@@ -115,8 +118,9 @@ def _lost(cell: Row) -> str:
 
 
 def _figure(cell: Row) -> str:
-    low, high = (figure(cell[f"items_per_second_{edge}"]) for edge in ("low", "high"))
-    return f"{figure(cell['items_per_second'])} {cell['unit']}/s, 95 % interval {low} to {high}, {cell['launches_ok']} launches"
+    ends = [cell[f"items_per_second_{edge}"] for edge in ("low", "high")]
+    limits = f"95 % interval {' to '.join(map(figure, ends))}" if all(map(is_known, ends)) else "no interval"
+    return f"{figure(cell['items_per_second'])} {cell['unit']}/s, {limits}, {count(cell['launches_ok'], 'launch')}"
 
 
 def _xml(value: Any) -> str:

@@ -237,7 +237,16 @@ class _Night:
         self.log = Log(journal.log(self.id), echo)
 
     def run_all(self) -> End:
-        """Run all steps; the journal gets the night's end whatever happens, unless the process is killed."""
+        """Run all steps; the journal gets the night's end whatever happens, unless the process is killed.
+
+        A night that was cut stays so where it can't be continued yet.
+        """
+        if self.decision.continues:
+            try:
+                self._check_machine()
+            except ToolError:
+                self.log.close()
+                raise
         self.journal.append("night", night=self.id, matrix=str(self.options.matrix), why=self.decision.why)
         self.say(f"torchmatrix {__version__}, night {self.id}: {self.decision.why}; log: {self.journal.log(self.id)}")
         code, problem = ExitCode.CELL_NOT_OK, "the night ended with an error of its own"
@@ -255,8 +264,7 @@ class _Night:
         return End(exit_code=code, summary=summary)
 
     def _run_steps(self) -> None:
-        self._refuse_other_run()
-        self._free_disk_space()
+        self._check_machine()
         self._measure()
         if not self.run:  # nothing is new: there is nothing to judge, to show or to remove
             return
@@ -266,6 +274,11 @@ class _Night:
         self._run_step("report", "--run", self.run.id, *results, "--output", str(pages / "index.html"))
         self._run_step("history", *results, "--output", str(pages / "history.html"))
         self._remove_old_runs()
+
+    def _check_machine(self) -> None:
+        """Raise EngineUnusable where nothing can be measured now."""
+        self._refuse_other_run()
+        self._free_disk_space()
 
     def _refuse_other_run(self) -> None:
         """Raise EngineUnusable while another run is measured: not even rendering may disturb it."""

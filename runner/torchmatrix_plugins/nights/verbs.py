@@ -146,7 +146,8 @@ def _night_options(
         free_gb=free_gb,
         pins=tuple(pin or ()),
     )
-    _parse_parameters("run", run_words)
+    _parse_parameters("run", run_words, ("matrix", "results", "engine", "output", "new", "detach"))
+    _parse_parameters("gate", gate_words, ("run", "host", "results", "junit", "markdown"))
     baseline = _parse_parameters("gate", gate_arguments(settings, RunFolder(Path("HOST/RUN")))).get("baseline")
     return replace(settings, pins=tuple(dict.fromkeys((*settings.pins, baseline)))) if baseline else settings
 
@@ -158,15 +159,26 @@ def _split_words(option: str, text: str) -> tuple[str, ...]:
         raise BadInput(f"{option}: {error}: {text}", hint="quote it as you would in a shell") from None
 
 
-def _parse_parameters(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """Parse `words` as the verb does and return its parameters; checked now rather than at night. Raises BadInput."""
+def _parse_parameters(verb: str, words: Sequence[str], of_the_night: Sequence[str] = ()) -> dict[str, Any]:
+    """Parse `words` as the verb does and return its parameters; checked now rather than at night. Raises BadInput, also for
+    parameters that a night sets itself.
+    """
     command = typer.main.get_command(options.app).commands[verb]  # type: ignore[attr-defined]
     try:
-        return dict(command.make_context(verb, list(words)).params)
+        context = command.make_context(verb, list(words))
+    except typer.Exit:
+        raise BadInput(
+            f"--{verb}-with asks for help, which a night can't give", hint=f"see torchmatrix {verb} --help"
+        ) from None
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
         raise BadInput(f"--{verb}-with: {error.format_message()}", hint=f"see torchmatrix {verb} --help") from None
+    for name in of_the_night:
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE":
+            what = "a run" if name == "run" else f"--{name}"
+            raise BadInput(f"--{verb}-with names {what}, which a night sets itself", hint="see torchmatrix nightly run --help")
+    return dict(context.params)
 
 
 def _shown() -> Callable[[bytes], None]:

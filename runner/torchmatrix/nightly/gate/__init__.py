@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -162,15 +163,21 @@ def _judge_failure(cell: str, before: Sequence[NightRun], last: NightRun) -> Jud
     A crash is no noise: it counts at once, on whichever launch. What the stack never could do is no regression.
     """
     rows, failed = last.cell(cell).launches, _failed_launches(last.cell(cell))
-    error = f"{failed[0].outcome}: {failed[0].error or 'no message'}"
+    outcomes = Counter(row.outcome for row in failed)
+    each = (
+        f" failed ({', '.join(f'{number} {outcome}' for outcome, number in outcomes.items())}), the first"
+        if len(outcomes) > 1
+        else ""
+    )
+    error = f"{each}: {failed[0].outcome}: {failed[0].error or 'no message'}"
     earlier = sum(bool(_failed_launches(run.cell(cell))) for run in before)
     nights = f"; it also failed on {earlier} of the {len(before)} nights before" if earlier else ""
-    never = failed[0].outcome == "unsupported" and not any(run.cell(cell).ok for run in before)
+    never = {*outcomes} == {"unsupported"} and not any(run.cell(cell).ok for run in before)
     since = next((run for run in reversed(before) if run.cell(cell).ok), None)
     return JudgedCell(
         cell=cell,
         verdict="n/a" if never else "failed",
-        why=f"{len(failed)} of {len(rows)} launches: {error}{nights}",
+        why=f"{len(failed)} of {len(rows)} launches{error}{nights}",
         facts=str(failed[0].path),
         **_environment_changes(since, last, failed[0].stack),
         **_identity(failed[0]),

@@ -232,8 +232,10 @@ def _with_cause(judged: JudgedCell, canaries: Sequence[JudgedCell]) -> JudgedCel
     for canary in near:
         if _MOVES.get(canary.verdict) == moved:
             return _with_machine_cause(judged, canary, f"canary {canary.cell} {_movement_in_words(canary)}, too")
-    still = next((canary for canary in near if canary.verdict in _MEASURED), near[0])
-    cause = "software" if still.verdict in _MEASURED else "unclear"
+    measured = [canary for canary in near if canary.verdict in _MEASURED]
+    changed = [canary for canary in measured if canary.verdict != "ok"] if moved == "failed" else []
+    still = (changed or measured or near)[0]
+    cause = "software" if measured and not changed else "unclear"
     return replace(judged, cause=cause, cause_why=f"canary {still.cell} {_movement_in_words(still)}")
 
 

@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.rows import group_by
-from torchmatrix.core.formatting import clipped, four_decimals, in_one_line
+from torchmatrix.core.formatting import clipped, count, four_decimals, in_one_line
 from torchmatrix.core.process import end_with_parent
 from torchmatrix.core.secrets import cleaned_value
 from torchmatrix.facts.environments import differences_in_words, is_of_the_machine
@@ -62,7 +62,7 @@ def headline(gate: Gate) -> str:
     """Return a line such as: REGRESSION 2 of 40 cells: RUN on HOST against 7 nights."""
     cells = len({judged.cell for judged in gate.cells})
     counted = len({judged.cell for judged in gate.cells if judged.counts})
-    amount = f"{counted} of {cells} cells" if counted else f"{cells} cells"
+    amount = f"{counted} of {count(cells, 'cell')}" if counted else count(cells, "cell")
     name = "the named run " if gate.options.named else ""
     nights = f"{len(gate.baseline)} night{'s' if len(gate.baseline) != 1 else ''} before"
     against = name + gate.baseline[0] if gate.options.named and gate.baseline else nights
@@ -144,8 +144,9 @@ def _environment_changes(cells: Iterable[JudgedCell]) -> list[str]:
     for stack, first in {judged.stack: judged for judged in reversed(moved)}.items():
         since = f"since {first.nights[-1]}" if first.nights else "since it was last measured"
         if not first.changes:
-            amount = f" ({first.compared.in_words})" if first.compared else ""
-            lines.append(plain(f"{stack}: no recorded change of its environment {since}{amount}"))
+            if first.compared:
+                amount = first.compared.in_words
+                lines.append(plain(f"{stack}: no recorded change of its environment {since} ({amount})"))
             continue
         lines.append(plain(f"{stack}: changed {since}:"))
         pairs = list(first.changes.items())

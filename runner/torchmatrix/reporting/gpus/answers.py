@@ -1,16 +1,16 @@
 """Up to six answers of a page of machines, and the sentence above them."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative, RelativeRow
-from torchmatrix.analysis.intervals import Interval, Moments, geometric_mean
+from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.machines import Yield
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import FleetRow, group_by
-from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
+from torchmatrix.analysis.verdicts import MeanRatio
 from torchmatrix.core.formatting import is_known
 from torchmatrix.matrix.factors import BY_NAME, EAGER, RUNTIMES_BY_NAME, TUNED
 from torchmatrix.reporting import words
@@ -430,11 +430,8 @@ def setting_means(gpus: Gpus) -> tuple[str, dict[str, MeanRatio]]:
     rows, means = gpus.cells.rows, {}
     for gpu in gpus.order:
         pairs = [pair for pair in chain if gpus.name(rows[pair[0]]) == gpu]
-        moments: dict[Hashable, Moments | None] = {
-            place: gpus.cells.moments(rows[place]) for pair in pairs for place in pair[:2]
-        }
         if pairs:
-            means[gpu] = mean_ratio(pairs, moments, gpus.cells.data.significance)
+            means[gpu] = gpus.cells.mean(pairs)
     return name, means
 
 
@@ -457,14 +454,16 @@ def _settings_answer(gpus: Gpus) -> Answer | None:
 
 
 def ends(gpus: Gpus) -> list[tuple[str, int, float, int]]:
-    """Return for each GPU its name, its most devices, the geometric mean of their speed-ups, and the number of cells."""
+    """Return for each GPU its name, its most devices, the geometric mean of their speed-ups, and the number of workloads."""
     by_gpu = []
     for gpu in gpus.order:
         rows = [row for row in gpus.scaled if gpus.name(row) == gpu]
         most = max((row.N for row in rows), default=0)
         values = [row.S for row in rows if most == row.N]
         if values:
-            by_gpu.append((gpu, most, geometric_mean(values).value, len(values)))
+            alike = [name for name in gpus.cells.dims if name not in ("gpu", "machine", "set")]
+            jobs = {tuple(row.value(name) for name in alike) for row in rows if most == row.N}
+            by_gpu.append((gpu, most, geometric_mean(values).value, len(jobs)))
     return by_gpu
 
 

@@ -16,7 +16,7 @@ from torchmatrix.analysis.levels import WIDER
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.speedups import Since
-from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
+from torchmatrix.analysis.verdicts import MeanRatio
 from torchmatrix.core.formatting import is_known, none_for_nan, number_or_nan, printable
 from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.matrix.factors import IN_FLOAT8
@@ -168,6 +168,12 @@ class Ranking:
     untested: tuple[ShownCell, ...]
 
     @property
+    def only_higher(self) -> tuple[ShownCell, ...]:
+        """Return the candidates with a higher figure that the rounds of both show to be slower (Cells.best)."""
+        tested = {row.place for row in (*self.equal, *self.untested)}
+        return tuple(row for row in self.candidates if row.rate > self.top.rate and row.place not in tested)
+
+    @property
     def is_fastest(self) -> bool:
         """Check whether the cell is shown to be faster than all other candidates."""
         return len(self.candidates) > 1 and len(self.equal) == 1 and not self.untested
@@ -269,12 +275,15 @@ def _against_others(cells: Cells, ranked: Ranking) -> tuple[str, str]:
     if names := _names_of(cells, ranked.equal[1:], top):
         parts.append(f"No difference shown from {names}.")
     elif ranked.is_fastest:
-        first, *others = ranked.candidates
+        others = [row for row in ranked.candidates if row.place != top.place]
         lead = best.over_the_others(
-            cells.launched(first), [cells.launched(row) for row in others], cells.data.significance.differs
+            cells.launched(top), [cells.launched(row) for row in others], cells.data.significance.differs
         )
         ahead = words.effect_with_interval(lead)
         parts.append(f"Faster than all others; the next is {_named(cells, others[0], top)} ({ahead}).")
+    if names := _names_of(cells, ranked.only_higher, top):
+        higher = words.enumerated(words.short(row.rate) for row in ranked.only_higher)
+        parts.append(f"The higher figure of {names} ({higher}) is from other rounds: slower in those of both.")
     if names := _names_of(cells, ranked.untested, top):
         parts.append(f"Not tested against {names}{_why_not_against(cells, ranked)}.")
     verdict = "FASTER" if ranked.is_fastest else "AMBIGUOUS" if len(ranked.equal) > 1 else "n/a"
@@ -315,9 +324,7 @@ def pairs_of(cells: Cells, kind: str) -> list[ShownPair]:
 
 def mean_of(cells: Cells, pairs: Sequence[ShownPair]) -> MeanRatio:
     """Return the geometric mean of pairs; each cell counts with all its weights."""
-    used = {place for pair in pairs for place in (pair.at, pair.over)}
-    moments = {place: cells.moments(cells.rows[place]) for place in used if place is not None}
-    return mean_ratio([(pair.at, pair.over, pair.ratio) for pair in pairs], moments, cells.data.significance)
+    return cells.mean([(pair.at, pair.over, pair.ratio) for pair in pairs if pair.over is not None])
 
 
 def by_model(cells: Cells, pairs: Sequence[ShownPair]) -> list[list[ShownPair]]:
@@ -410,9 +417,13 @@ def _devices_answer(cells: Cells, top: ShownCell) -> Answer | None:
 
 def _generation_answer(cells: Cells) -> Answer | None:
     """Answer with the shortest median time per output token, and what all sequences of that cell get."""
-    rows = [row for row in cells.rows if row.n and is_known(row.per_output_token_p50)]
+    jobs = sorted(cells.jobs, key=lambda job: job[0] not in cells.chosen)
+    timed = [[row for row in job if row.n and is_known(row.per_output_token_p50)] for job in jobs]
+    rows = next((job for job in timed if job), [])
     if not rows:
         return None
+    of_model = f" {cells.model(rows[0])}." if len(timed) > 1 else ""
+    shortest = f"The shortest of {len(rows)} cells, not tested."
     row = min(rows, key=lambda row: row.per_output_token_p50)
     seconds, low, high = (number_or_nan(row.value(f"per_output_token_p50{end}")) for end in ("", "_low", "_high"))
     each = f"{words.with_unit(1 / seconds, 'tokens/s')} for each sequence"
@@ -420,7 +431,7 @@ def _generation_answer(cells: Cells) -> Answer | None:
     every = f", {words.short(decode)} for all {row.bs}" if is_known(decode) and row.bs != 1 else ""
     return Answer(
         name="generation", title="A token takes", figure=words.milliseconds(seconds),
-        interval=words.rate_interval(seconds, low, high), text=f"{each}{every}. The shortest of {len(rows)} cells, not tested.",
+        interval=words.rate_interval(seconds, low, high), text=f"{each}{every}.{of_model} {shortest}",
         note=f"{cells.model(row)}, {cells.settings(row)}, batch {row.bs}, {cells.place(row)}, {cells.who(row)}.",
         chart="generation", value=seconds, low=low, high=high, unit="seconds",
     )  # fmt: skip

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torchmatrix.analysis.best import may_be_best, mean_over
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.rows import LaunchRow, group_by
+from torchmatrix.analysis.verdicts import MeanRatio, are_comparable
 from torchmatrix.matrix.catalog import usual_optimizer
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.reporting.explorers.data import ShownCell
@@ -215,10 +217,37 @@ class Cells:
         return max(self.jobs, key=lambda rows: len({row.stack for row in rows if row.n}), default=[])
 
     def best(self, rows: Iterable[ShownCell]) -> ShownCell | None:
-        """Return the row with the highest throughput on the most devices that were measured; None without one."""
+        """Return the row with the highest throughput on the most devices that were measured; None without one.
+
+        Where cells have unequal rounds, one whose figure is higher only because of its rounds is none: that the rounds of both
+        show to be slower than another one.
+        """
         measured = [row for row in rows if row.n]
         most = max((row.N for row in measured), default=0)
-        return max((row for row in measured if most == row.N), key=lambda row: row.rate, default=None)
+        ranked = sorted((row for row in measured if most == row.N), key=lambda row: -row.rate)
+        if not ranked or self.launched(ranked[0]).looks == 1:
+            return next(iter(ranked), None)
+        key = tuple(row.place for row in ranked)
+        if key not in self._best:
+            self._best[key] = self._best_by_rounds(ranked)
+        return self._best[key]
+
+    def _best_by_rounds(self, ranked: Sequence[ShownCell]) -> ShownCell:
+        """Return the highest of those that may be the best."""
+        tested = [row for row in ranked if are_comparable(self.moments(ranked[0]), self.moments(row))]
+        left = {tested[place].place for place in may_be_best(list(map(self.launched, tested)), self.data.significance.differs)}
+        out = {row.place for row in tested if row.place not in left} | self.slower
+        return next((row for row in ranked if row.place not in out), ranked[0])
+
+    @cached_property
+    def _best(self) -> dict[tuple[int, ...], ShownCell]:
+        return {}
+
+    def mean(self, ratios: Iterable[tuple[int, int, float]]) -> MeanRatio:
+        """Return the geometric mean of ratios: for each the places of the cell and of the one it is over."""
+        rows = self.rows
+        of_cells = [(self.launched(rows[at]), self.launched(rows[over]), ratio) for at, over, ratio in ratios]
+        return mean_over(of_cells, self.data.significance)
 
     def series(self, row: ShownCell) -> tuple[Any, ...]:
         """Return the key that distinguishes bars of one model."""

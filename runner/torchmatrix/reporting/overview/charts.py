@@ -64,7 +64,7 @@ def _throughput_title(cells: Cells, jobs: Sequence[list[ShownCell]]) -> str:
     """Name the fastest stack for the headline's model, or for the first of these jobs."""
     chosen = {row.place for row in cells.chosen}
     job = next((job for job in jobs if job[0].place in chosen), jobs[0])
-    top = max((row for row in job if row.n), key=lambda row: row.rate, default=None)
+    top = cells.best(job)
     if top is None:
         return "No cell was measured"
     what = f"{cells.model(top)}: {cells.who(top)}"

@@ -1,0 +1,164 @@
+"""Ratios, their means, the best of several and the advice go by one rule: by the rounds that cells share, where they may."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from support.records import nights, write_run
+from torchmatrix.analysis import best, compare, history
+from torchmatrix.analysis.cells import Cell
+from torchmatrix.analysis.cube_points import fastest_of, points_of
+from torchmatrix.analysis.machines import choose_sides
+from torchmatrix.analysis.metrics import THROUGHPUT
+from torchmatrix.analysis.verdicts import Significance
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.reporting import report
+from torchmatrix.reporting.overview.answers import mean_of, pairs_of, ranking
+from torchmatrix.reporting.overview.cells import Cells
+
+FURTHER = {"name": "steady", "statistic": "median", "start_below_celsius": None, "steps": None, "until": None, "further": 5}
+WAITED = [{"cpus": "0-1", "run_seconds": 10.0, "wait_seconds": 2.0, "busy_seconds": 14.0, "stolen_seconds": 0.0}]
+
+
+def launch(rate: float, compiled: bool, model: str = "resnet50", **more: Any) -> dict[str, Any]:
+    workload = f"{model}-train-fp32-b4{'-compile' * compiled}"
+    return {"rate": rate, "model": model, "workload": workload, "job": {"compile": compiled}, **more}
+
+
+def drifting(tmp_path: Path, seed: int, rounds: int, models: Sequence[str] = ("resnet50",), gain: float = 1.03) -> RunFolder:
+    """Write a run whose machine gets slower by 3 % in each round."""
+    random = Random(seed)
+    return write_run(tmp_path / f"results{seed}", [
+        launch(100 * (1 - 0.03 * number) * (gain if compiled else 1) * random.gauss(1, 0.002), compiled, model)
+        for number in range(rounds) for model in models for compiled in (False, True)
+    ])  # fmt: skip
+
+
+def shown(run: RunFolder) -> Cells:
+    view = report.view_of(run)
+    return report.cells_of(view, report.explorers_of(view).data)
+
+
+@pytest.mark.parametrize("models", [("resnet50",), ("resnet50", "bert-base-cased")])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_from_ten_rounds_on_a_mean_and_the_best_are_by_rounds_as_the_ratios_are(
+    tmp_path: Path, seed: int, models: tuple[str, ...]
+) -> None:
+    cells = shown(drifting(tmp_path, seed, 12, models))
+    pairs = pairs_of(cells, "compile")
+    mean = mean_of(cells, pairs)
+    assert {pair.verdict for pair in pairs} == {mean.verdict} == {"FASTER"}
+    widest = max(pair.high / pair.low for pair in pairs)
+    assert mean.interval.high / mean.interval.low <= widest * (1 + 1e-6) and mean.interval.low > 1.02
+    ranked = ranking(cells, cells.best(cells.chosen))
+    assert ranked.is_fastest and cells.engine(ranked.top) == "torch.compile"
+
+
+def test_below_ten_rounds_the_drift_is_in_all_of_them(tmp_path: Path) -> None:
+    cells = shown(drifting(tmp_path, 1, 6))
+    (pair,) = pairs_of(cells, "compile")
+    assert pair.verdict == mean_of(cells, [pair]).verdict == "AMBIGUOUS"
+    assert len(ranking(cells, cells.best(cells.chosen)).equal) == 2
+
+
+def test_equal_cells_on_a_drifting_machine_are_called_different_as_seldom_as_the_level_says() -> None:
+    """Three cells over one baseline, which they share, by 12 rounds each. Measured: 4 to 6 of 100."""
+    random, wrong, tries = Random(5), 0, 400
+    for _ in range(tries):
+        drift = [100 * math.exp(-0.02 * number) for number in range(12)]
+        base, *others = (_cell([level * math.exp(random.gauss(0, 0.005)) for level in drift]) for _ in range(4))
+        for other in others:
+            other.family = base.family
+        ratios = [(other, base, other.over(base).value) for other in others]
+        interval = best.mean_over(ratios, Significance()).interval
+        wrong += not interval.low <= 1 <= interval.high
+        assert interval.high / interval.low < 1.03
+    assert 0.01 < wrong / tries <= 0.09
+
+
+class _Row:
+    def __init__(self, number: int, rate: float) -> None:
+        self.run, self.round, self.throughput, self.outcome = "run", number, rate, "ok"
+        self.disturbed, self.further = 0, 0
+
+    def value(self, column: str) -> float:
+        return self.throughput if column == "throughput" else math.nan
+
+
+def _cell(rates: Sequence[float]) -> Cell[Any]:
+    return Cell([_Row(number, rate) for number, rate in enumerate(rates)])
+
+
+@pytest.fixture
+def unequal(tmp_path: Path) -> RunFolder:
+    """Return a run in which the cell with the highest own figure is slower in the rounds that it shares."""
+    random, launches = Random(3), []
+    for number in range(8):
+        drift = 1 if number < 3 else 0.87
+        launches += [launch(100 * drift * random.gauss(1, 0.002), False, method=FURTHER)] if number < 3 else []
+        launches.append(launch(112 * drift * random.gauss(1, 0.002), True, method=FURTHER))
+    return write_run(tmp_path / "results", launches, method=FURTHER)
+
+
+def test_a_figure_that_is_higher_only_by_its_rounds_is_not_the_best_and_is_named(unequal: RunFolder) -> None:
+    cells = shown(unequal)
+    top = cells.best(cells.chosen)
+    assert top is not None and cells.engine(top) == "torch.compile" and top.rate < max(row.rate for row in cells.rows)
+    ranked = ranking(cells, top)
+    assert [cells.engine(row) for row in ranked.only_higher] == ["eager"] and not {
+        row.place for row in ranked.equal
+    } & cells.slower
+    view = report.view_of(unequal)
+    page = report.rendered(view, {})
+    assert "slower in those of both" in page.answers.in_words(100)
+    (points,) = points_of(view.summary.launches, THROUGHPUT, fewest_cells=1, fewest_settings=0)
+    assert fastest_of(points.measured).settings["compile"] is True
+
+
+def test_a_mean_is_disturbed_only_if_a_pair_is(tmp_path: Path) -> None:
+    random = Random(2)
+    launches = [
+        launch(100 * (1.2 if compiled else 1) * random.gauss(1, 0.002), compiled, model, sharing=sharing)
+        for _ in range(3) for model, sharing in (("resnet50", WAITED), ("bert-base-cased", [])) for compiled in (False, True)
+    ]  # fmt: skip
+    cells = shown(write_run(tmp_path / "results", launches))
+    pairs = pairs_of(cells, "compile")
+    assert [pair.verdict for pair in pairs] == ["FASTER"] * 2 and mean_of(cells, pairs).verdict == "FASTER"
+    launches[1]["sharing"] = []
+    cells = shown(write_run(tmp_path / "other", launches))
+    pairs = pairs_of(cells, "compile")
+    assert "DISTURBED" in {pair.verdict for pair in pairs} or mean_of(cells, pairs).verdict == "FASTER"
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("cells", [1, 4])
+def test_the_mean_of_two_runs_says_no_more_than_its_ratios(tmp_path: Path, seed: int, cells: int) -> None:
+    """These two runs scatter less than those before: what runs differ by is in each ratio, and in the mean."""
+    random = Random(seed)
+    for number, night in enumerate(nights(9)):
+        scatter = 0.0005 if number >= 7 else 0.03
+        launches = [
+            {"rate": 100 * (1.02 if number == 8 else 1) * random.gauss(1, scatter), "stack": f"stack-{cell}"}
+            for cell in range(cells) for _ in range(5)
+        ]  # fmt: skip
+        write_run(tmp_path / "results", launches, run=night)
+    store = Results(tmp_path / "results")
+    sides = [side.launches for side in choose_sides(store, "last", "last~1")]
+    between = history.variances_of_history(store, *sides, THROUGHPUT)
+    assert between is not None
+    comparison = compare.compare(sides[0], sides[1], between=between)
+    mean = comparison.means[-1]
+    if cells == 1:
+        row = comparison.rows[0]
+        assert (mean.ratio, mean.low, mean.high, mean.verdict) == (row.ratio, row.low, row.high, row.verdict)
+    shared = math.sqrt(between.variance_of_both + 2 * between.launches / cells)
+    assert math.log(mean.high / mean.low) / 2 >= 1.96 * shared * 0.999
+
+
+def test_a_cell_without_a_figure_has_no_ratio_to_itself() -> None:
+    failed, some = _cell([math.nan]), _cell([1.0])
+    assert math.isnan(failed.over(failed).value) and some.over(some).value == 1.0
