@@ -1,5 +1,6 @@
 """Ratios, their means, the best of several and the advice go by one rule: by the rounds that cells share, where they may."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from support.records import nights, write_run
+from support import invented
+from support.records import ROOF, nights, write_run
 from torchmatrix.analysis import best, compare, history
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.cube_points import fastest_of, points_of
-from torchmatrix.analysis.machines import choose_sides
+from torchmatrix.analysis.machines import choose_sides, newest_complete
 from torchmatrix.analysis.metrics import THROUGHPUT
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.reporting import report
+from torchmatrix.reporting import machines_page, report
 from torchmatrix.reporting.overview.answers import mean_of, pairs_of, ranking
 from torchmatrix.reporting.overview.cells import Cells
 
@@ -162,3 +164,56 @@ def test_the_mean_of_two_runs_says_no_more_than_its_ratios(tmp_path: Path, seed:
 def test_a_cell_without_a_figure_has_no_ratio_to_itself() -> None:
     failed, some = _cell([math.nan]), _cell([1.0])
     assert math.isnan(failed.over(failed).value) and some.over(some).value == 1.0
+
+
+# What a page says first, and of what.
+
+
+def generation(model: str, step_seconds: float) -> list[dict[str, Any]]:
+    """Return launches of a model that generates, by batches of 1 and 8."""
+    launches = []
+    for batch, _ in itertools.product((1, 8), range(2)):
+        job = {"mode": "generate", "precision": "bf16-weights", "batch": batch, "unit": "tokens", "sequence_length": 128}
+        window = {
+            "event": "stream",
+            "unit": "tokens",
+            "rank": 0,
+            "start_monotonic_seconds": 120.0,
+            "stop_monotonic_seconds": 190.0,
+        }
+        decode = {"phase": "decode", "items": [batch] * 200, "seconds": [step_seconds] * 200, "requests": [*range(100)] * 2}
+        prefill = {"phase": "prefill", "items": [128 * batch] * 100, "seconds": [0.02] * 100, "requests": [*range(100)]}
+        roof = ROOF | {"weight_bytes": 2.5e9, "cache_bytes": 1e8}
+        launches.append({
+            "workload": f"{model}-b{batch}", "model": model, "job": job, "rate": batch / step_seconds,
+            "told": [window | prefill, window | decode, roof],
+        })  # fmt: skip
+    return launches
+
+
+def test_the_time_of_a_token_is_of_the_model_that_the_page_is_about(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "results", generation("llama-3.1-8b", 0.02) + generation("llama-tiny", 0.002))
+    page = report.rendered(report.view_of(run), {})
+    token = next(answer for answer in page.answers.each if answer.name == "generation")
+    assert token.value == pytest.approx(0.02) and token.text.startswith("llama-3.1-8b: ")
+    assert "The shortest of 2 cells" in token.text
+
+
+def test_a_workload_of_two_machines_is_one_workload(tmp_path: Path) -> None:
+    for machine in invented.machines()[:3]:
+        invented.write(tmp_path / "results", machine)
+    chosen = newest_complete(Results(tmp_path / "results").runs())
+    fleet, relative = machines_page.compared(chosen)
+    shown_machines = machines_page.shown_of(fleet, relative)
+    (bring,) = (answer for answer in shown_machines.answers.each if answer.name == "devices")
+    measured = {(row.of.stack, row.of.workload) for row in fleet.cells if row.n and row.of.count == 8}
+    assert len(measured) > 1 and bring.note == f"Geometric mean of {len(measured)} workloads."
+
+
+def test_batches_that_were_searched_for_are_shown_where_they_differ(tmp_path: Path) -> None:
+    for run, batch in (("20260101T000000Z", 32), ("20260102T000000Z", 48)):
+        launches = [{"rate": 100.0 + number, "job": {"batch": batch}, "workload": "resnet50-bauto"} for number in range(3)]
+        write_run(tmp_path / "results", launches, run=run)
+    sides = [side.launches for side in choose_sides(Results(tmp_path / "results"), "last", "last~1")]
+    (row,) = compare.compare(sides[0], sides[1], "own").rows
+    assert row.batches == (48, 32) and "resnet50-bauto (batch 48 | 32)" in row.label

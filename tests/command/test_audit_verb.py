@@ -14,7 +14,7 @@ def test_the_command_says_what_it_found_by_its_exit_code(torchmatrix: Command, t
     header, line = done.stdout.splitlines()
     assert header.split() == ["row", "level", "field", "value", "limit", "reason"]
     assert line.split()[:6] == ["3", "impossible", "throughput", "26080", "images/s", "efficiency"]
-    assert "1 figure of several GPUs: 1 held against one GPU" in done.stderr
+    assert "1 figure of several devices: 1 held against one device" in done.stderr
     (finding,) = json.loads(torchmatrix("audit", str(path), "--json").stdout)["findings"]
     assert finding["row"] == 3 and finding["limit"] == "efficiency 1.10"
     clean = torchmatrix("audit", str(table(tmp_path, CLEAN)))
@@ -50,7 +50,7 @@ def test_what_cant_be_read_is_listed_and_alike_findings_share_a_line(torchmatrix
     path = table(tmp_path, *rows, {**CLEAN, "gpus": 4, "throughput": 9000.5, "model": "resnet18"})
     done = torchmatrix("audit", str(path))
     assert done.returncode == 1 and "4 figures, 3 findings (3 unclear), 2 not read" in done.stderr
-    assert "1 figure of several GPUs: 0 held against one GPU; 1 against nothing: no baseline" in done.stderr
+    assert "1 figure of several devices: 0 held against one device; 1 against nothing: no baseline" in done.stderr
     _, line, unread = done.stdout.splitlines()
     assert line.startswith("2 and 2 more  unclear  memory_format  unknown")
     assert unread == 'not read: row 5 and 1 more, throughput: "fast" is not a number above 0'

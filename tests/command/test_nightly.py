@@ -158,8 +158,17 @@ def files_below(folder: Path) -> set[Path]:
         (["--at", "25:00"], 2, "is not a time of day"),
         (["--matrix", "none.toml"], 2, "no matrix file"),
         (["--gate-with", "--no-such-option"], 2, "--gate-with: No such option"),
-        (["--gate-with", "last"], 2, "--gate-with: Got unexpected extra argument"),
+        (["--gate-with", "last"], 2, "--gate-with names a run, which a night sets itself"),
         (["--run-with", "--launches x"], 2, "--run-with: Invalid value"),
+        (["--run-with", "--help"], 2, "--run-with asks for help"),
+        *(
+            (["--run-with", words], 2, "which a night sets itself")
+            for words in ("--matrix other.toml", "--results there", "--engine local", "--output page.html", "--new")
+        ),
+        *(
+            (["--gate-with", words], 2, "which a night sets itself")
+            for words in ("--results there", "--junit gate.xml", "--markdown gate.md", "--host here")
+        ),
         (["--run-with", "'"], 2, "--run-with: No closing quotation"),
         (["--keep", "1"], 2, "Invalid value for '--keep'"),
     ],

@@ -105,6 +105,10 @@ def test_a_launch_that_failed_is_told_though_others_did_not() -> None:
     (test,) = ElementTree.fromstring(formats.junit(partly)["junit.xml"]).findall("testcase")
     failure = test.find("failure")
     assert failure is not None and failure.get("message") == "1 of 2 launches failed" and test.find("system-out") is not None
+    assert test.find("system-out").text == "5.000 tokens/s, no interval, 1 launch"  # type: ignore[union-attr]
+    partly.values["failures"] = {"cell": HOSTILE["cell"] * 2, "outcome": ["oom", "crashed"]}  # type: ignore[index]
+    (failed,) = ElementTree.fromstring(formats.junit(partly)["junit.xml"]).iter("failure")
+    assert failed.get("type") == "oom, crashed"
     assert "1 of 2 launches failed" in formats.pull_request(partly)["pull-request.md"].decode()
     assert json.loads(formats.hud(partly)["pytorch-hud.json"])[0]["model"]["backend"] == "onnxruntime"
 

@@ -305,6 +305,14 @@ def test_one_launch_that_fails_counts_at_once(tmp_path: Path, outcome: str) -> N
     assert only(tonight).why == f"1 of 3 launches: {outcome}: RuntimeError: boom" and Path(only(tonight).facts).is_file()
 
 
+def test_failures_of_several_kinds_are_counted_by_kind(tmp_path: Path) -> None:
+    kinds = ("unsupported", "crashed", "oom", "crashed")
+    write(tmp_path, [{"outcome": kind} for kind in kinds], [{"outcome": kind} for kind in kinds])
+    cell = only(judged(tmp_path))
+    assert cell.verdict == "failed"  # what crashed could run
+    assert cell.why.startswith("4 of 4 launches failed (1 unsupported, 2 crashed, 1 oom), the first: unsupported: ")
+
+
 def test_a_failure_that_is_not_new_counts_and_says_so(tmp_path: Path) -> None:
     write(tmp_path, three(100.0), [{"outcome": "oom"}], [{"outcome": "oom"}])
     assert only(judged(tmp_path)).why.endswith("it also failed on 1 of the 2 nights before")
@@ -525,6 +533,13 @@ def test_a_canary_that_failed_tells_of_failures_only(tmp_path: Path) -> None:
     tonight = judged(tmp_path, canary=("canary/*",))
     assert (only(tonight).cause, only(tonight).cause_why) == ("unclear", f"canary {CANARY} failed")
     assert only(tonight, "b/resnet50-train-fp32-b4/gpu0").cause == "machine"
+
+
+def test_a_canary_that_moved_leaves_the_cause_of_a_failure_open(tmp_path: Path) -> None:
+    week = [[*three(value), *three(value, stack="canary")] for value in WEEK]
+    write(tmp_path, *week, [{"outcome": "oom"}, *three(80.0, stack="canary")])
+    tonight = judged(tmp_path, canary=("canary/*",))
+    assert only(tonight).verdict == "failed" and only(tonight).cause == "unclear" and "slower" in only(tonight).cause_why
 
 
 def test_a_canary_on_the_cell_s_own_device_comes_first(tmp_path: Path) -> None:

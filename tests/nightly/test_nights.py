@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,23 @@ def test_a_cut_night_whose_name_is_damaged_costs_no_other(
     exit_code, steps, _ = night(tmp_path, monkeypatch, {})
     assert exit_code == 0 and steps == ["run", "gate", "report", "history"]
     assert not list(tmp_path.glob("*.log")) and len(list(tmp_path.rglob("*.log"))) == 1
+
+
+@pytest.mark.parametrize("obstacle", ["disk", "run"])
+def test_a_cut_night_that_cannot_go_on_yet_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obstacle: str
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        night(tmp_path, monkeypatch, {"run": 130})
+    (cut,) = Journal(tmp_path / "results").nights()
+    for _ in range(2):
+        held = Results(tmp_path / "results").hold() if obstacle == "run" else nullcontext()
+        with held, pytest.raises(EngineUnusable):
+            night(tmp_path, monkeypatch, {}, free_gb=1e9 if obstacle == "disk" else 0.0)
+        assert Journal(tmp_path / "results").nights() == [cut] and cut.run
+    exit_code, steps, _ = night(tmp_path, monkeypatch, {})
+    assert exit_code == 0 and steps[0] == "run" and len(Results(tmp_path / "results").runs()) == 1
+    assert len(Journal(tmp_path / "results").nights()) == 1
 
 
 def test_a_night_of_another_matrix_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,9 @@ MOST_NEIGHBOURS = 10
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
     """The choice. `point`: the cell to take; `figure`: its value of the aim, in an interval that covers whichever of the
-    `candidates` is picked; `is_extreme`: no other has a better one, of whatever rounds. `as_good`: the others that can't be told apart from it; `untested`:
-    those that nothing compares with it, since one of the two has one launch. `usual`: the cell with the usual settings, or
-    nearest to them; `gain`: the speed over it.
+    `candidates` is picked; `is_extreme`: no other has a better one, of whatever rounds. `as_good`: the others that can't be
+    told apart from it; `untested`: those that nothing compares with it, since one of the two has one launch. `usual`: the cell
+    with the usual settings, or nearest to them; `gain`: the speed over it.
 
     `over_limit`: how many cells exceed a limit; `unknown`: how many don't tell what is limited; `failed`: how many have no
     figure. `never_varied`: settings that have one value in all cells; `unmeasured`: combinations one setting away from the cell

@@ -164,12 +164,10 @@ def _parse_parameters(verb: str, words: Sequence[str], of_the_night: Sequence[st
     parameters that a night sets itself.
     """
     command = typer.main.get_command(options.app).commands[verb]  # type: ignore[attr-defined]
+    if "--help" in words:
+        raise BadInput(f"--{verb}-with asks for help, which a night can't give", hint=f"torchmatrix {verb} --help")
     try:
         context = command.make_context(verb, list(words))
-    except typer.Exit:
-        raise BadInput(
-            f"--{verb}-with asks for help, which a night can't give", hint=f"see torchmatrix {verb} --help"
-        ) from None
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

@@ -422,7 +422,7 @@ def _generation_answer(cells: Cells) -> Answer | None:
     rows = next((job for job in timed if job), [])
     if not rows:
         return None
-    of_model = f" {cells.model(rows[0])}." if len(timed) > 1 else ""
+    of_model = f"{cells.model(rows[0])}: " if len(timed) > 1 else ""
     shortest = f"The shortest of {len(rows)} cells, not tested."
     row = min(rows, key=lambda row: row.per_output_token_p50)
     seconds, low, high = (number_or_nan(row.value(f"per_output_token_p50{end}")) for end in ("", "_low", "_high"))
@@ -431,7 +431,7 @@ def _generation_answer(cells: Cells) -> Answer | None:
     every = f", {words.short(decode)} for all {row.bs}" if is_known(decode) and row.bs != 1 else ""
     return Answer(
         name="generation", title="A token takes", figure=words.milliseconds(seconds),
-        interval=words.rate_interval(seconds, low, high), text=f"{each}{every}.{of_model} {shortest}",
+        interval=words.rate_interval(seconds, low, high), text=f"{of_model}{each}{every}. {shortest}",
         note=f"{cells.model(row)}, {cells.settings(row)}, batch {row.bs}, {cells.place(row)}, {cells.who(row)}.",
         chart="generation", value=seconds, low=low, high=high, unit="seconds",
     )  # fmt: skip
