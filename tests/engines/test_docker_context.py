@@ -248,3 +248,11 @@ def test_an_answer_that_no_daemon_gives_ends_with_its_path_and_a_hint(config: Pa
             with pytest.raises(EngineUnusable, match=f"its answer to /v[0-9.]+{path} is not what Docker would say") as caught:
                 ask()
             assert caught.value.hint
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "ssh://nobody@127.0.0.1:1")
+    monkeypatch.setattr("torchmatrix.engines.docker.find_spec", lambda name: None)
+    with pytest.raises(EngineUnusable, match="needs paramiko, which is not installed") as raised:
+        choose("docker", "test")
+    assert "docker[ssh]" in raised.value.hint

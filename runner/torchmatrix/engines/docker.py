@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -96,6 +97,11 @@ def _client(where: Endpoint, name: str) -> docker.DockerClient:
     Raises EngineUnusable. Docker's library checks no type in the configuration that it reads.
     """
     by_ssh, config = where.host.startswith("ssh://"), endpoints.config_file()
+    if by_ssh and not find_spec("paramiko"):  # Docker's library asks for it, though the ssh program is run
+        raise EngineUnusable(
+            f"{name} at {where.in_words} can't be reached: that needs paramiko, which is not installed",
+            hint="install it beside torchmatrix: pip install 'docker[ssh]'",
+        )
     try:
         if where.context == endpoints.DEFAULT:
             variables = dict(os.environ) | {"DOCKER_HOST": where.host}
