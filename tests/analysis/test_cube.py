@@ -15,6 +15,7 @@ from torchmatrix.analysis.metrics import named
 from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
+from torchmatrix.reporting.cubes import sentences
 
 PACES = (0.999, 1.0, 1.001)
 
@@ -102,6 +103,7 @@ def test_a_half_fraction_still_shows_main_effects() -> None:
     (half,) = cubes_of(rows)
     assert not half.interactions.with_pairs and half.interactions.explained[0].settings == ("precision",)
     assert len(half.points.points) == 8
+    assert "not tested" in " ".join(sentences(half)) and "not tested" not in " ".join(sentences(cube()))
 
 
 def test_the_best_is_reached_step_by_step_and_each_step_says_what_it_adds() -> None:

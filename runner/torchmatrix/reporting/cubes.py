@@ -72,6 +72,8 @@ def sentences(cube: Cube) -> Iterator[str]:
     yield _best(points, cube.best)
     yield from _steps(cube.best)
     yield from (f"{interaction.sentence}." for interaction in cube.interactions.together[:MOST_TOGETHER])
+    if cube.interactions.explained and not cube.interactions.with_pairs:
+        yield "Whether some settings help only together was not tested: these cells don't tell their pairs apart."
     for effect in (effect for effect in cube.effects if effect.control):
         name, pairs = word_of(effect.setting, effect.value), count(effect.n, "pair")
         yield f"Negative control: {name} {_CONTROLS[effect.control]}: {ratio_of(effect.found)} over {pairs}."
