@@ -91,6 +91,15 @@ def test_an_infinite_number_is_read_as_either_transformers_writes_it(real_python
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[0.0, inf]\n"
 
 
+def test_the_type_of_the_weights_is_the_cells_also_where_a_part_names_one(real_python: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    part = {"torch_dtype": "bfloat16", "dtype": "float16", "hidden_size": 64}
+    path.write_text(json.dumps({"model_type": "llama4", "time_step_limit": {"text_config": part}, "dtype": "bfloat16"}))
+    command = [real_python, "-c", LEARNED, str(assets.WORKLOAD), str(path)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told == "{'text_config': {'hidden_size': 64}}\n"
+
+
 @pytest.mark.parametrize("content", ["[1]", '{"model_type"', "{}", json.dumps({**TINY, "quantization_config": "mxfp4"})])
 @pytest.mark.representative
 def test_a_file_that_is_no_configuration_is_named(real_python: str, tmp_path: Path, content: str) -> None:

@@ -76,13 +76,19 @@ def learn(args):
 
 
 def _number_or_table(table):
-    """Return the number for what transformers 5 writes for one that JSON lacks, such as {"__float__": "Infinity"}."""
-    return float(table["__float__"]) if list(table) == ["__float__"] else table
+    """Return the number for what transformers 5 writes for one that JSON lacks, such as {"__float__": "Infinity"}; else the
+    table without a type of the weights, which the cell's precision decides: from 4.49 on transformers would take it, also
+    that of a part (findings/config-dtype.sh).
+    """
+    if list(table) == ["__float__"]:
+        return float(table["__float__"])
+    return {name: value for name, value in table.items() if name not in _TYPES}
 
 
 _OF_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "num_selected_experts")
 """What configurations call the number of experts of a token."""
-_NOT_OF_THE_SHAPE = ("architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "auto_map")
+_TYPES = ("torch_dtype", "dtype")
+_NOT_OF_THE_SHAPE = ("architectures", "transformers_version", "_name_or_path", "auto_map")
 """Keys of a config.json that don't say how the model is built."""
 
 
