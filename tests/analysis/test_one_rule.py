@@ -116,7 +116,8 @@ def test_a_figure_that_is_higher_only_by_its_rounds_is_not_the_best_and_is_named
     } & cells.slower
     view = report.view_of(unequal)
     page = report.rendered(view, {})
-    assert "slower in those of both" in page.answers.in_words(100)
+    text = " ".join(page.answers.in_words(100).split())
+    assert "Slower by tests, though the figure is higher: eager (" in text
     (points,) = points_of(view.summary.launches, THROUGHPUT, fewest_cells=1, fewest_settings=0)
     assert fastest_of(points.measured).settings["compile"] is True
 
@@ -164,6 +165,70 @@ def test_the_mean_of_two_runs_says_no_more_than_its_ratios(tmp_path: Path, seed:
 def test_a_cell_without_a_figure_has_no_ratio_to_itself() -> None:
     failed, some = _cell([math.nan]), _cell([1.0])
     assert math.isnan(failed.over(failed).value) and some.over(some).value == 1.0
+
+
+@pytest.mark.parametrize(("rounds", "crashed"), [(12, 2), (13, 2), (14, 3)])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_cell_whose_slower_rounds_crashed_is_not_the_best(tmp_path: Path, seed: int, rounds: int, crashed: int) -> None:
+    random, launches = Random(seed), []
+    for number in range(rounds):
+        drift = 100 * math.exp(-0.03 * number)
+        outcome = "crashed" if number >= rounds - crashed else "ok"
+        launches.append(launch(drift * random.gauss(1, 0.002), False, outcome=outcome))
+        launches.append(launch(1.03 * drift * random.gauss(1, 0.002), True))
+    run = write_run(tmp_path / "results", launches)
+    cells = shown(run)
+    top = cells.best(cells.chosen)
+    assert top is not None and cells.engine(top) == "torch.compile" and top.place not in cells.slower
+    (points,) = points_of(report.view_of(run).summary.launches, THROUGHPUT, fewest_cells=1, fewest_settings=0)
+    assert fastest_of(points.measured).settings["compile"] is True
+
+
+def test_a_cell_of_one_launch_is_the_best_only_by_its_figure(tmp_path: Path) -> None:
+    random, launches = Random(1), []
+    for number in range(8):
+        drift = 1 if number < 3 else 0.87
+        launches += [launch(100 * random.gauss(1, 0.002), False, method=FURTHER)] if number < 3 else []
+        launches.append(launch(112 * drift * random.gauss(1, 0.002), True, method=FURTHER))
+    launches.append(launch(99, False, "resnet50", stack="stack-b", method=FURTHER))
+    cells = shown(write_run(tmp_path / "results", launches, method=FURTHER))
+    ranked = ranking(cells, cells.best(cells.chosen))
+    assert cells.engine(ranked.top) == "torch.compile" and [cells.who(row) for row in ranked.untested] == ["stack-b"]
+
+
+def test_two_cells_that_a_test_does_not_tell_apart_are_not_fastest_by_their_stacks(tmp_path: Path) -> None:
+    random = Random(2)
+    rates = {("stack-a", "fp32"): 100.0, ("stack-b", "fp32"): 130.0, ("stack-a", "amp"): 300.0, ("stack-b", "amp"): 301.0}
+    launches = [
+        {"stack": stack, "workload": f"resnet50-train-{precision}-b4", "job": {"precision": precision},
+         "rate": rate * random.gauss(1, 0.002)}
+        for _ in range(5) for (stack, precision), rate in rates.items()
+    ]  # fmt: skip
+    run = write_run(tmp_path / "results", launches)
+    cells = shown(run)
+    ranked = ranking(cells, cells.best(cells.chosen))
+    assert not ranked.is_fastest and len(ranked.equal) + len(ranked.near) == 2
+    answers = report.rendered(report.view_of(run), {}).answers
+    assert answers.each[0].verdict == "AMBIGUOUS" and "fastest" not in answers.lead
+    assert "Faster than all others" not in answers.in_words(100)
+
+
+def test_ratios_with_a_failed_launch_each_have_a_mean_as_sure_as_they_are(tmp_path: Path) -> None:
+    """All cells together share nine rounds, each ratio eleven."""
+    random, launches = Random(1), []
+    for number in range(12):
+        drift = 100 * math.exp(-0.03 * number)
+        launches.append(launch(drift * random.gauss(1, 0.002), False))
+        for place, mode in enumerate(("default", "max-autotune", "reduce-overhead")):
+            launches.append({
+                "workload": f"resnet50-train-fp32-b4-compile-{mode}", "job": {"compile": True, "compile_mode": mode},
+                "rate": 1.04 * drift * random.gauss(1, 0.002), "outcome": "crashed" if number == 3 * place + 1 else "ok",
+            })  # fmt: skip
+    cells = shown(write_run(tmp_path / "results", launches))
+    pairs = [pair for pair in pairs_of(cells, "compile") if cells.launched(cells.rows[pair.at]).failed]
+    mean = mean_of(cells, pairs)
+    assert len(pairs) > 1 and {pair.verdict for pair in pairs} == {mean.verdict} == {"FASTER"}
+    assert mean.interval.low > 1.03 and mean.interval.high < 1.05
 
 
 # What a page says first, and of what.

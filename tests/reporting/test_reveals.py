@@ -1,5 +1,6 @@
 """Redaction by the wire schema: every field says what it may reveal, and a field that no event declares is not published."""
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -115,6 +116,17 @@ def test_a_field_that_no_event_declares_is_left_out_and_named_once(tmp_path: Pat
     assert secret.encode() not in content and b"77123456" not in content and b'"cpu"' in content
     assert b"EPYC" in content and b"weather" not in content
     assert texts == ["7 fields that torchmatrix doesn't know left out: nobody can say what is in them"]
+
+
+@pytest.mark.parametrize(("event", "name"), [("launch", "host"), ("exit", "returncode"), ("launch", "unix_seconds")])
+def test_a_text_where_a_number_or_an_object_is_declared_is_left_out(tmp_path: Path, event: str, name: str) -> None:
+    run = write_run(tmp_path / "results", [{}])
+    (path,) = run.path.rglob("round*.jsonl")
+    events = [line | ({name: "codename swordfish"} if line["event"] == event else {}) for line in lines.read(path).events]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in events))
+    copy, _ = redaction.redacted(Results(tmp_path / "results"), run, tmp_path / "copy", print)
+    (copied,) = copy.path.rglob("round*.jsonl")
+    assert "swordfish" not in copied.read_text() and any(line.get(name) == "…" for line in lines.read(copied).events)
 
 
 def test_without_redact_unknown_fields_stay_and_lose_their_credentials(tmp_path: Path) -> None:

@@ -139,12 +139,24 @@ def _is_disturbed(group: Sequence[CellRatio]) -> bool:
 
 
 def _mean_by_rounds(group: Sequence[CellRatio]) -> Pair | None:
-    """Return the mean of a group's ratios over the rounds that all its cells share; None if these are too few."""
+    """Return the mean of a group's ratios over the rounds that all its cells share; None if these are too few.
+
+    Where each ratio has rounds enough but all together have not, the ratios are taken to err alike, which widens the interval.
+    """
     weights = _weights(group)
     rounds = [{(row.run, row.round): row.throughput for row in cell.ok if row.throughput > 0} for cell in weights]
     common = sorted(set.intersection(*map(set, rounds))) if rounds else []
     if len(common) < intervals.PAIRED_FROM or len({id(cell.family) for cell in weights}) > 1:
-        return None
+        pairs = [cell.over(base) for cell, base, _ in group]
+        if not all(pair.paired for pair in pairs):
+            return None
+        log, error = (
+            math.fsum(numbers) / len(pairs) for numbers in zip(*((pair.log, pair.error) for pair in pairs), strict=True)
+        )
+        return replace(
+            pairs[0], value=math.exp(log), log=log, error=error, freedom=min(pair.freedom for pair in pairs),
+            disturbed=_is_disturbed(group), looks=max(pair.looks for pair in pairs),
+        )  # fmt: skip
     each = [
         math.exp(sum(weight * math.log(of_cell[key]) for weight, of_cell in zip(weights.values(), rounds, strict=True)))
         for key in common

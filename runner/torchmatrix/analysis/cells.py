@@ -95,6 +95,7 @@ class Cell(Generic[AnyRow]):
         self._estimates: dict[str, intervals.Interval] = {}
         self._intervals: dict[str, intervals.Interval] = {}
         self._moments: dict[str, intervals.Moments | None] = {}
+        self._by_round: dict[str, dict[tuple[str, int], float]] = {}
 
     @cached_property
     def row(self) -> AnyRow:
@@ -251,9 +252,15 @@ class Cell(Generic[AnyRow]):
             return []
         if not self.values(column) or not other.values(column):
             return []
-        a, b = ({(row.run, row.round): row.value(column) for row in cell.ok} for cell in (self, other))
+        a, b = self.by_round(column), other.by_round(column)
         pairs = [(a[key], b[key]) for key in sorted(a.keys() & b.keys())]
         return [two for two in pairs if not any(map(math.isnan, two))]
+
+    def by_round(self, column: str) -> dict[tuple[str, int], float]:
+        """Return the values of a metric of its ok launches, by run and round; NaN where one has none."""
+        if column not in self._by_round:
+            self._by_round[column] = {(row.run, row.round): row.value(column) for row in self.ok}
+        return self._by_round[column]
 
     @property
     def levels(self: "Cell[LaunchRow]") -> str:

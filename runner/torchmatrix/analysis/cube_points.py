@@ -209,11 +209,11 @@ def may_be_best(points: Sequence[Point]) -> list[int]:
 
 
 def fastest_of(points: Sequence[Point]) -> Point:
-    """Return the fastest of the points that may be it: where cells have unequal rounds, a speed may be higher only because of
-    them, as the rounds of both show.
+    """Return the fastest of the points that may be it, by tests: a speed may be higher only because of its rounds, or as a
+    median.
     """
     top = max(points, key=lambda point: point.speed)
-    if top.cell.looks == 1:
+    if top.moments is None:
         return top
     tested = [point for point in points if point is top or top.is_comparable(point)]
     return max((tested[place] for place in may_be_best(tested)), key=lambda point: point.speed)

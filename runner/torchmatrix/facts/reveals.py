@@ -15,10 +15,13 @@ from torchmatrix.facts.wire import EVENTS, Clock, Noted, Number, Reveals, Text, 
 
 
 class Field(NamedTuple):
-    """What the texts of a field may reveal (None: there should be none), or the fields of its objects by name."""
+    """What the texts of a field may reveal (None: there should be none), or the fields of its objects by name. `is_number`:
+    whether it holds numbers only.
+    """
 
     reveals: Reveals | None = None
     fields: "Mapping[str, Field] | None" = None
+    is_number: bool = False
 
 
 Fields = Mapping[str, Field]
@@ -57,7 +60,15 @@ def _field(name: str, hint: Any) -> Field:
     declared = list(_classes(hint, name))
     struct = next((part for part in declared if isinstance(part, type)), None)
     reveals = next((part for part in declared if isinstance(part, Reveals)), None)
-    return Field(reveals, fields_of_struct(struct) if struct else None)
+    return Field(reveals, fields_of_struct(struct) if struct else None, _is_number(hint))
+
+
+def _is_number(hint: Any) -> bool:
+    """Check whether a type, or each of its parts, is one of numbers."""
+    if get_origin(hint) is Annotated:
+        return _is_number(hint.__origin__)
+    parts = () if get_origin(hint) is Literal else get_args(hint)
+    return all(map(_is_number, parts)) if parts else hint in (int, float, bool, type(None), ...)
 
 
 def _classes(hint: Any, name: str) -> Iterator[Reveals | type[Struct]]:

@@ -246,7 +246,8 @@ def _skipped(folders: "Sequence[RunFolder]") -> Iterator[str]:
     """Yield what the plans skipped, in one sentence with the reasons, the most frequent first."""
     from torchmatrix.reporting import words
 
-    reasons = Counter(skip.reason.partition(";")[0] for folder in folders for skip in folder.read_record().skips)
+    skipped = {(folder.path.parent, skip.cell): skip for folder in folders for skip in folder.read_record().skips}
+    reasons = Counter(skip.reason.partition(";")[0] for skip in skipped.values())
     if reasons:
         why = words.enumerated(reason for reason, _ in reasons.most_common())
         yield f"not measured here: {count(reasons.total(), 'cell')} ({why})"

@@ -158,25 +158,27 @@ def candidates(cells: Cells, top: ShownCell) -> list[ShownCell]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
     """The highest cell among its `candidates`, the fastest first. `equal`: the cell itself, then those that tests of the page
-    don't show to be slower; a cell of one launch is none of them, and if `top` is one, it stands alone. `untested`: those that
-    nothing compares with it, since one of the two has one launch, or was disturbed by other programs.
+    don't show to be slower; a cell of one launch is none of them, and if `top` is one, it stands alone. `near`: those that
+    only other pairs of the page show to be slower. `untested`: those that nothing compares with it, since one of the two has
+    one launch, or was disturbed by other programs.
     """
 
     top: ShownCell
     candidates: tuple[ShownCell, ...]
     equal: tuple[ShownCell, ...]
     untested: tuple[ShownCell, ...]
+    near: tuple[ShownCell, ...] = ()
 
     @property
     def only_higher(self) -> tuple[ShownCell, ...]:
-        """Return the candidates with a higher figure that the rounds of both show to be slower (Cells.best)."""
-        tested = {row.place for row in (*self.equal, *self.untested)}
+        """Return the candidates with a higher figure that tests show to be slower (Cells.best)."""
+        tested = {row.place for row in (*self.equal, *self.near, *self.untested)}
         return tuple(row for row in self.candidates if row.rate > self.top.rate and row.place not in tested)
 
     @property
     def is_fastest(self) -> bool:
         """Check whether the cell is shown to be faster than all other candidates."""
-        return len(self.candidates) > 1 and len(self.equal) == 1 and not self.untested
+        return len(self.candidates) > 1 and len(self.equal) == 1 and not self.near and not self.untested
 
 
 def ranking(cells: Cells, top: ShownCell) -> Ranking:
@@ -185,13 +187,12 @@ def ranking(cells: Cells, top: ShownCell) -> Ranking:
     others = [row for row in ranked if row.place != top.place]
     if cells.moments(top) is None:
         return Ranking(top=top, candidates=ranked, equal=(top,), untested=tuple(others))
-    tested = [row for row in ranked if verdicts.are_comparable(cells.moments(top), cells.moments(row))]
-    left = best.may_be_best([cells.launched(row) for row in tested], cells.data.significance.differs)
     slower = _slower_stacks(cells, top)
-    equal = (tested[place] for place in left if tested[place].stack not in slower)
+    left = [row for row in cells.left(top, ranked) if row.place != top.place]
+    equal = [row for row in left if row.stack not in slower and row.place not in cells.slower]
     return Ranking(
-        top=top, candidates=ranked, untested=tuple(row for row in others if row not in tested),
-        equal=(top, *(row for row in equal if row.place != top.place and row.place not in cells.slower)),
+        top=top, candidates=ranked, equal=(top, *equal), near=tuple(row for row in left if row not in equal),
+        untested=tuple(row for row in others if not verdicts.are_comparable(cells.moments(top), cells.moments(row))),
     )  # fmt: skip
 
 
@@ -279,14 +280,18 @@ def _against_others(cells: Cells, ranked: Ranking) -> tuple[str, str]:
         lead = best.over_the_others(
             cells.launched(top), [cells.launched(row) for row in others], cells.data.significance.differs
         )
+        following = min(others, key=lambda row: cells.launched(top).over(cells.launched(row)).value)
         ahead = words.effect_with_interval(lead)
-        parts.append(f"Faster than all others; the next is {_named(cells, others[0], top)} ({ahead}).")
+        parts.append(f"Faster than all others; the next is {_named(cells, following, top)} ({ahead}).")
     if names := _names_of(cells, ranked.only_higher, top):
         higher = words.enumerated(words.short(row.rate) for row in ranked.only_higher)
-        parts.append(f"The higher figure of {names} ({higher}) is from other rounds: slower in those of both.")
+        parts.append(f"Slower by tests, though the figure is higher: {names} ({higher}).")
+    if names := _names_of(cells, ranked.near, top):
+        parts.append(f"No difference shown from {names} alone, which other pairs show to be slower.")
     if names := _names_of(cells, ranked.untested, top):
         parts.append(f"Not tested against {names}{_why_not_against(cells, ranked)}.")
-    verdict = "FASTER" if ranked.is_fastest else "AMBIGUOUS" if len(ranked.equal) > 1 else "n/a"
+    is_open = len(ranked.equal) > 1 or ranked.near
+    verdict = "FASTER" if ranked.is_fastest else "AMBIGUOUS" if is_open else "n/a"
     return verdict, " ".join(parts)
 
 
@@ -556,6 +561,8 @@ def _lead_parts(cells: Cells, ranked: Ranking) -> Iterator[str]:
         yield f"Highest: {model} {how}, {rate}; one launch: not tested"
     elif ranked.equal[1:]:
         yield f"{model} {verb} at {rate} {how}; no difference shown from {_others(cells, ranked.equal[1:], top)}"
+    elif ranked.near:
+        yield f"{model} {verb} at {rate} {how}"
     elif ranked.untested:
         yield f"{model} {verb} at {rate} {how}; not tested against {_others(cells, ranked.untested, top)}"
     else:

@@ -219,28 +219,27 @@ class Cells:
     def best(self, rows: Iterable[ShownCell]) -> ShownCell | None:
         """Return the row with the highest throughput on the most devices that were measured; None without one.
 
-        Where cells have unequal rounds, one whose figure is higher only because of its rounds is none: that the rounds of both
-        show to be slower than another one.
+        One that tests show to be slower than another is none: its figure may be higher because of its rounds, or as a median.
         """
         measured = [row for row in rows if row.n]
         most = max((row.N for row in measured), default=0)
         ranked = sorted((row for row in measured if most == row.N), key=lambda row: -row.rate)
-        if not ranked or self.launched(ranked[0]).looks == 1:
-            return next(iter(ranked), None)
-        key = tuple(row.place for row in ranked)
-        if key not in self._best:
-            self._best[key] = self._best_by_rounds(ranked)
-        return self._best[key]
+        if not ranked:
+            return None
+        left = self.left(ranked[0], ranked)
+        return next((row for row in left if row.place not in self.slower), ranked[0])
 
-    def _best_by_rounds(self, ranked: Sequence[ShownCell]) -> ShownCell:
-        """Return the highest of those that may be the best."""
-        tested = [row for row in ranked if are_comparable(self.moments(ranked[0]), self.moments(row))]
-        left = {tested[place].place for place in may_be_best(list(map(self.launched, tested)), self.data.significance.differs)}
-        out = {row.place for row in tested if row.place not in left} | self.slower
-        return next((row for row in ranked if row.place not in out), ranked[0])
+    def left(self, top: ShownCell, rows: Iterable[ShownCell]) -> list[ShownCell]:
+        """Return those of the rows that may be the best, by tests, of all that are compared with `top`."""
+        tested = [row for row in rows if are_comparable(self.moments(top), self.moments(row))]
+        key = frozenset(row.place for row in tested)
+        if key not in self._left:
+            places = may_be_best(list(map(self.launched, tested)), self.data.significance.differs)
+            self._left[key] = {tested[place].place for place in places}
+        return [row for row in tested if row.place in self._left[key]]
 
     @cached_property
-    def _best(self) -> dict[tuple[int, ...], ShownCell]:
+    def _left(self) -> dict[frozenset[int], set[int]]:
         return {}
 
     def mean(self, ratios: Iterable[tuple[int, int, float]]) -> MeanRatio:

@@ -157,8 +157,10 @@ class Redaction:
         """Redact the declared fields of an object, or of each in a list; if enabled, leave the others out."""
         if isinstance(value, (list, tuple)):
             return [self.declared(member, fields, event) for member in value]
-        if not isinstance(value, dict) or not self.enabled:
+        if not self.enabled:
             return self.value(value)
+        if not isinstance(value, dict):  # of no declared kind
+            return _numbers_of(value)
         self.dropped |= {(event, name) for name in value.keys() - fields.keys() - {"event"}}
         return {name: self._field(fields[name], name, value, event) for name in value if name in fields}
 
@@ -167,6 +169,8 @@ class Redaction:
         member = parent[name]
         if field.fields:
             return self.declared(member, field.fields, event)
+        if field.is_number:
+            return _numbers_of(member)
         if field.reveals not in _NO_NAMES and isinstance(member, (str, int)) and not isinstance(member, bool):
             return self._identities.of(field.reveals.value, str(member))
         if field.reveals is Reveals.NOTHING and not is_secret_name(name):
@@ -244,6 +248,11 @@ def _texts(value: Any, fields: Fields | None, reveals: Reveals | None = None) ->
 
 
 _UNDECLARED = Field()
+
+
+def _numbers_of(value: Any) -> Any:
+    """Redact a value of which no text is declared: numbers stay."""
+    return value if isinstance(value, _NUMBERS) else _without_texts(value)
 
 
 def _without_texts(value: Any) -> Any:
