@@ -6,7 +6,7 @@ ratios do.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -165,6 +165,15 @@ def _mean_by_rounds(group: Sequence[CellRatio]) -> Pair | None:
     return replace(pair_by_rounds(each, [1.0] * len(each)), disturbed=_is_disturbed(group), looks=looks)
 
 
+def _of_common_rounds(weights: Mapping[Cell[Any], float]) -> dict[Cell[Any], float]:
+    """Return the cells with the launches of the rounds that all of them share, where a run made further ones for some."""
+    common = set.intersection(*({(row.run, row.round) for row in cell.ok} for cell in weights)) if weights else set()
+    if len(common) < 2 or all(cell.looks == 1 for cell in weights):
+        return dict(weights)
+    shared = {cell: [row for row in cell.ok if (row.run, row.round) in common] for cell in weights}
+    return {Cell(shared[cell], cell.family): weight for cell, weight in weights.items()}
+
+
 def _mean_by_moments(groups: Sequence[Sequence[CellRatio]]) -> Pair:
     """Return the mean of these groups' ratios; that of a single ratio's cells by the rounds that both have."""
     parts: list[tuple[float, intervals.Moments | None]] = []
@@ -174,7 +183,7 @@ def _mean_by_moments(groups: Sequence[Sequence[CellRatio]]) -> Pair:
             ((cell, base, _),) = group
             parts += [(share, cell.beside(base).moments()), (-share, base.beside(cell).moments())]
         else:
-            parts += [(share * weight, cell.moments()) for cell, weight in _weights(group).items()]
+            parts += [(share * weight, cell.moments()) for cell, weight in _of_common_rounds(_weights(group)).items()]
     value = intervals.geometric_mean([value for group in groups for *_, value in group]).value
     measured = [(weight, figure) for weight, figure in parts if figure is not None]
     if len(measured) < len(parts):
