@@ -13,7 +13,7 @@ from support import invented
 from support.records import ROOF, nights, write_run
 from torchmatrix.analysis import best, compare, history
 from torchmatrix.analysis.cells import Cell
-from torchmatrix.analysis.cube_points import fastest_of, points_of
+from torchmatrix.analysis.cube_points import leading, points_of
 from torchmatrix.analysis.machines import choose_sides, newest_complete
 from torchmatrix.analysis.metrics import THROUGHPUT
 from torchmatrix.analysis.verdicts import Significance
@@ -133,7 +133,7 @@ def test_a_figure_that_is_higher_only_by_its_rounds_is_not_the_best_and_is_named
     text = " ".join(page.answers.in_words(100).split())
     assert "Slower by tests, though the figure is higher: eager (" in text
     (points,) = points_of(view.summary.launches, THROUGHPUT, fewest_cells=1, fewest_settings=0)
-    assert fastest_of(points.measured).settings["compile"] is True
+    assert leading(points.measured)[0].settings["compile"] is True
 
 
 def test_a_mean_is_disturbed_only_if_a_pair_is(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_cell_whose_slower_rounds_crashed_is_not_the_best(tmp_path: Path, seed
     top = cells.best(cells.chosen)
     assert top is not None and cells.engine(top) == "torch.compile" and top.place not in cells.slower
     (points,) = points_of(report.view_of(run).summary.launches, THROUGHPUT, fewest_cells=1, fewest_settings=0)
-    assert fastest_of(points.measured).settings["compile"] is True
+    assert leading(points.measured)[0].settings["compile"] is True
 
 
 def test_a_cell_of_one_launch_is_the_best_only_by_its_figure(tmp_path: Path) -> None:

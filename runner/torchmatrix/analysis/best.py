@@ -21,11 +21,13 @@ def may_be_best(
     level: float = verdicts.FALSE_DISCOVERIES,
     moments: Callable[[Any], intervals.Moments | None] = Cell.moments,
     over: Callable[[Any, Any], Pair] = Cell.over,
+    rounds: Callable[[Any], frozenset[Any]] = Cell.rounds,
 ) -> list[int]:
     """Return the places of the figures that may be the highest: see verdicts.may_be_best. They are those of cells, or have
-    these `moments` and ratios `over` each other.
+    these `moments`, ratios `over` each other and `rounds`.
 
-    By pairs, each of which has rounds of its own, several may be out in turn; where none is left, it is the highest.
+    By pairs, each of which has rounds of its own, several may be out in turn; where none is left, it is the highest. Of the
+    same rounds the ratio is that of the moments, so that a pair need not be made to see which one is ahead.
     """
     known = list(map(moments, figures))
     if not _go_by_pairs(known):
@@ -33,11 +35,18 @@ def may_be_best(
     least = level / max(1, len(figures) - 1)
     every = list(enumerate(figures))
     highest_first = sorted(every, key=lambda item: -_height(known[item[0]]))
-    left = [
-        place
-        for place, one in every
-        if not any(_p_ahead(over(other, one)) <= least for at, other in highest_first if at != place)
-    ]
+    measured = list(map(rounds, figures))
+
+    def is_out(place: int, one: Any) -> bool:
+        least_height = _height(known[place]) + math.log1p(intervals.NOTEWORTHY)
+        candidates = (
+            other
+            for at, other in highest_first
+            if at != place and (measured[at] != measured[place] or _height(known[at]) > least_height - _ROUNDING)
+        )
+        return any(_p_ahead(over(other, one)) <= least for other in candidates)
+
+    left = [place for place, one in every if not is_out(place, one)]
     return left or [max(range(len(known)), key=lambda place: _height(known[place]))]
 
 
@@ -61,6 +70,10 @@ def over_the_others(first: Cell[Any], others: Sequence[Cell[Any]], level: float)
     if not _go_by_pairs(known):
         return verdicts.over_the_others(known[0], known[1:], level)
     return verdicts.lowest_of([first.over(other) for other in others], level)
+
+
+_ROUNDING = 1e-9
+"""Mean logarithms may differ by this much from the mean of differences."""
 
 
 def _go_by_pairs(figures: Sequence[intervals.Moments | None]) -> bool:

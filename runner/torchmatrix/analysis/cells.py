@@ -262,6 +262,10 @@ class Cell(Generic[AnyRow]):
             self._by_round[column] = {(row.run, row.round): row.value(column) for row in self.ok}
         return self._by_round[column]
 
+    def rounds(self, column: str = "throughput") -> frozenset[tuple[str, int]]:
+        """Return the runs and rounds of its ok launches that have a value of a metric."""
+        return frozenset(key for key, value in self.by_round(column).items() if value == value)
+
     @property
     def levels(self: "Cell[LaunchRow]") -> str:
         """Describe in which two levels its launches come, and what differs between them; "" if they don't."""

@@ -205,18 +205,22 @@ class Best:
 
 def may_be_best(points: Sequence[Point]) -> list[int]:
     """Return the places of the points that may be the fastest: see best.may_be_best."""
-    return best.may_be_best(points, moments=lambda point: point.moments, over=Point.over)
+    return best.may_be_best(
+        points,
+        moments=lambda point: point.moments,
+        over=Point.over,
+        rounds=lambda point: point.cell.rounds(point.metric.column),
+    )
 
 
-def fastest_of(points: Sequence[Point]) -> Point:
-    """Return the fastest of the points that may be it, by tests: a speed may be higher only because of its rounds, or as a
-    median.
+def leading(points: Sequence[Point]) -> list[Point]:
+    """Return the points that may be the fastest, by tests, the fastest first; one of one launch stands alone.
+
+    A speed may be higher than that of the first only because of its rounds, or as a median.
     """
     top = max(points, key=lambda point: point.speed)
-    if top.moments is None:
-        return top
     tested = [point for point in points if point is top or top.is_comparable(point)]
-    return max((tested[place] for place in may_be_best(tested)), key=lambda point: point.speed)
+    return sorted((tested[place] for place in may_be_best(tested)), key=lambda point: -point.speed)
 
 
 def best_of(points: Points) -> Best | None:
@@ -224,13 +228,14 @@ def best_of(points: Points) -> Best | None:
     measured = points.measured
     if not measured:
         return None
-    point = fastest_of(measured)
+    left = leading(measured)
+    point = left[0]
     start = nearest_to_usual(points)
     return Best(
         point=point,
         figure=point.picked_of(len(measured)),
         candidates=len(measured),
-        as_good=len(may_be_best([each for each in measured if each is point or point.is_comparable(each)])),
+        as_good=len(left),
         start=start,
         gain=point.over(start).interval,
         steps=tuple(steps_from(points, start)),

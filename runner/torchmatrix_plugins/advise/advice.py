@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmatrix.analysis.cube_points import COSTS, Point, Points, fastest_of, may_be_best, nearest_to_usual, points_of
+from torchmatrix.analysis.cube_points import COSTS, Point, Points, leading, nearest_to_usual, points_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import BY_NAME, METRICS, PERCENTILED, Metric, latency_of
 from torchmatrix.analysis.rows import LaunchRow
@@ -63,9 +63,9 @@ def advise(rows: Iterable[LaunchRow], model: str, mode: str, aim: Metric, limits
     fit = [cell for cell in comparable if all(cell.limited[name] <= most for name, most in limits.items())]
     if not fit:
         raise BadInput(f"no measured configuration of {model} ({mode}) keeps the limits", hint=_least(points, limits))
-    best = fastest_of(fit)
+    left = leading(fit)
+    best = left[0]
     usual = nearest_to_usual(points)
-    tested = [cell for cell in fit if best.is_comparable(cell)]
     return Advice(
         aim=aim,
         points=points,
@@ -73,7 +73,7 @@ def advise(rows: Iterable[LaunchRow], model: str, mode: str, aim: Metric, limits
         figure=best.picked_of(len(fit)),
         is_extreme=best.speed >= max(cell.speed for cell in fit),
         candidates=len(fit),
-        as_good=tuple(tested[place] for place in may_be_best(tested) if tested[place] is not best),
+        as_good=tuple(left[1:]),
         untested=tuple(cell for cell in fit if cell is not best and not best.is_comparable(cell)),
         usual=usual,
         gain=best.over(usual).interval,
