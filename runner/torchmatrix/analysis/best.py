@@ -138,15 +138,6 @@ def _sharing_cells(ratios: Sequence[CellRatio]) -> list[list[CellRatio]]:
     return groups
 
 
-def _weights(group: Sequence[CellRatio]) -> dict[Cell[Any], float]:
-    """Return the weights of the cells' mean logarithms in that of the mean, without those that cancel each other."""
-    weights: dict[Cell[Any], float] = {}
-    for cell, base, _ in group:
-        weights[cell] = weights.get(cell, 0.0) + 1 / len(group)
-        weights[base] = weights.get(base, 0.0) - 1 / len(group)
-    return {cell: weight for cell, weight in weights.items() if abs(weight) > verdicts.NOTHING}
-
-
 def _is_disturbed(group: Sequence[CellRatio]) -> bool:
     return any(bool(cell.disturbed) != bool(base.disturbed) for cell, base, _ in group)
 
@@ -156,8 +147,8 @@ def _mean_by_rounds(group: Sequence[CellRatio]) -> Pair | None:
 
     Where each ratio has rounds enough but all together have not, the ratios are taken to err alike, which widens the interval.
     """
-    weights = _weights(group)
-    rounds = [{(row.run, row.round): row.throughput for row in cell.ok if row.throughput > 0} for cell in weights]
+    weights = verdicts.weights_of(group)
+    rounds = [{key: rate for key, rate in cell.by_round("throughput").items() if rate > 0} for cell in weights]
     common = sorted(set.intersection(*map(set, rounds))) if rounds else []
     if len(common) < intervals.PAIRED_FROM or len({id(cell.family) for cell in weights}) > 1:
         pairs = [cell.over(base) for cell, base, _ in group]
@@ -180,7 +171,7 @@ def _mean_by_rounds(group: Sequence[CellRatio]) -> Pair | None:
 
 def _of_common_rounds(weights: Mapping[Cell[Any], float]) -> dict[Cell[Any], float]:
     """Return the cells with the launches of the rounds that all of them share, where a run made further ones for some."""
-    common = set.intersection(*({(row.run, row.round) for row in cell.ok} for cell in weights)) if weights else set()
+    common = frozenset.intersection(*(cell.rounds() for cell in weights)) if weights else frozenset()
     if len(common) < 2 or all(cell.looks == 1 for cell in weights):
         return dict(weights)
     shared = {cell: [row for row in cell.ok if (row.run, row.round) in common] for cell in weights}
@@ -196,7 +187,9 @@ def _mean_by_moments(groups: Sequence[Sequence[CellRatio]]) -> Pair:
             ((cell, base, _),) = group
             parts += [(share, cell.beside(base).moments()), (-share, base.beside(cell).moments())]
         else:
-            parts += [(share * weight, cell.moments()) for cell, weight in _of_common_rounds(_weights(group)).items()]
+            parts += [
+                (share * weight, cell.moments()) for cell, weight in _of_common_rounds(verdicts.weights_of(group)).items()
+            ]
     value = intervals.geometric_mean([value for group in groups for *_, value in group]).value
     measured = [(weight, figure) for weight, figure in parts if figure is not None]
     if len(measured) < len(parts):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from torchmatrix.analysis import intervals
 from torchmatrix.analysis.pairs import UNTESTED, Chances, Pair, freedom_of, pair_of_moments
 from torchmatrix.analysis.special import ndtri, stdtr
 
+Side = TypeVar("Side", bound=Hashable)
 FALSE_DISCOVERIES = 1 - intervals.CONFIDENCE
 """The share of FASTER and SLOWER that may be false, on average; for SAME half of it, as that takes two one-sided tests."""
 CORRECTION = "Benjamini-Hochberg"
@@ -277,16 +278,22 @@ def mean_ratio(
         raise ValueError("no ratio, no mean")
     ratios = [ratio for _, _, ratio in pairs]
     mean = Pair(value=intervals.geometric_mean(ratios).value)
-    weights: dict[Hashable, float] = {}
-    for cell_over, base, _ in pairs:
-        weights[cell_over] = weights.get(cell_over, 0.0) + 1 / len(pairs)
-        weights[base] = weights.get(base, 0.0) - 1 / len(pairs)
-    of_cells = {cell: moments.get(cell) for cell, weight in weights.items() if abs(weight) > NOTHING}
+    weights = weights_of(pairs)
+    of_cells = {cell: moments.get(cell) for cell in weights}
     if None not in of_cells.values():
         parts = [(weights[cell], figure) for cell, figure in of_cells.items() if figure]
         sides = [(moments.get(cell), moments.get(base)) for cell, base, _ in pairs]
         mean = weighted_pair(mean.value, parts, any(a and b and a.disturbed != b.disturbed for a, b in sides))
     return as_mean(mean, ratios, level)
+
+
+def weights_of(pairs: Sequence[tuple[Side, Side, float]]) -> dict[Side, float]:
+    """Return the weights of the cells' mean logarithms in that of the mean, without those that cancel each other."""
+    weights: dict[Side, float] = {}
+    for cell_over, base, _ in pairs:
+        weights[cell_over] = weights.get(cell_over, 0.0) + 1 / len(pairs)
+        weights[base] = weights.get(base, 0.0) - 1 / len(pairs)
+    return {cell: weight for cell, weight in weights.items() if abs(weight) > _NOTHING}
 
 
 def as_mean(mean: Pair, ratios: Sequence[float], level: Significance) -> MeanRatio:
@@ -331,7 +338,7 @@ def mean_of_machines(each: Sequence[intervals.Moments]) -> intervals.Moments:
     )  # fmt: skip
 
 
-NOTHING = 1e-12
+_NOTHING = 1e-12
 """Rounding can leave a weight of this size of a sum that is 0."""
 
 

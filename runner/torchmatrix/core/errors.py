@@ -1,7 +1,7 @@
 """The errors of the tool: one exit code and one hint per kind; the package cli catches them once."""
 
-import pathlib
 from enum import IntEnum
+from pathlib import Path
 
 from torchmatrix.core.formatting import clipped, printable
 
@@ -78,7 +78,7 @@ def is_interruption(error: BaseException) -> bool:
 
 def _is_here_gone() -> bool:
     try:
-        pathlib.Path.cwd()
+        Path.cwd()
     except FileNotFoundError:
         return True
     return False

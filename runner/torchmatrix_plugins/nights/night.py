@@ -264,7 +264,8 @@ class _Night:
         return End(exit_code=code, summary=summary)
 
     def _run_steps(self) -> None:
-        self._check_machine()
+        if not self.decision.continues:
+            self._check_machine()
         self._measure()
         if not self.run:  # nothing is new: there is nothing to judge, to show or to remove
             return

@@ -328,7 +328,7 @@ def pairs_of(cells: Cells, kind: str) -> list[ShownPair]:
 
 
 def mean_of(cells: Cells, pairs: Sequence[ShownPair]) -> MeanRatio:
-    """Return the geometric mean of pairs; each cell counts with all its weights."""
+    """Return the geometric mean of pairs (best.mean_over)."""
     return cells.mean([(pair.at, pair.over, pair.ratio) for pair in pairs if pair.over is not None])
 
 
