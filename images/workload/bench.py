@@ -29,7 +29,7 @@ RUNTIMES = (
     "torchao-int4", "torchao-float8", "torchao-mxfp8", "torchao-mxfp4", "torchao-nvfp4",
 )  # fmt: skip
 """See runtimes/."""
-PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", "bf16-master", *FLOAT8)
+PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", "bf16-master", *FLOAT8, "nvfp4")
 """See precision.py."""
 
 

@@ -13,6 +13,8 @@ from channel import Unsupported
 from recipes import FLOAT8
 
 _TF32 = "tf32 needs an NVIDIA GPU of compute capability 8.0 or newer"
+_OLDEST = {"tf32": (8, 0), "nvfp4": (10, 0), **{name: recipe.capability for name, recipe in FLOAT8.items()}}
+"""The oldest GPU of NVIDIA for a precision, by its compute capability."""
 
 
 class Device:
@@ -32,6 +34,8 @@ class Device:
     """Sizes by which the device's roofs are measured (roofline.py): beyond its caches, and filling it."""
     load_type = torch.float32
     """Data type of the matrices with which the device is loaded (deep.py)."""
+    float8 = "float8_e4m3fn"
+    """Data type of products in float8 alone (operations.py)."""
 
     def __init__(self, index=0):
         self.torch = torch.device(self.name, index) if self.is_gpu else torch.device(self.name)
@@ -86,7 +90,7 @@ class Device:
         """Say why the device doesn't have `precision`; None if it does."""
         if precision in ("tf32", "amp"):
             return "precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % precision
-        return _lack_of_float8(precision)
+        return _lack_of_nvidia(precision)
 
     def has_kernels(self, name):
         """Check whether torch says that there are kernels for products in this type, such as bfloat16; True if it can't tell.
@@ -191,13 +195,19 @@ class Cuda(Gpu):
     decided = ("matmul_allow_tf32", "cudnn_allow_tf32", "cudnn_benchmark")
     activities = ("CPU", "CUDA")
 
+    @property
+    def float8(self):
+        """Return the type without negative zero on MI300 and MI325X, which have no other."""
+        gfx = getattr(torch.cuda.get_device_properties(self.torch), "gcnArchName", "") if torch.version.hip else ""
+        return "float8_e4m3fnuz" if gfx.startswith("gfx94") else "float8_e4m3fn"
+
     def backend(self):
         return "nccl"
 
     def lack(self, precision):
-        needed = FLOAT8[precision].capability if precision in FLOAT8 else {"tf32": (8, 0)}.get(precision)
+        needed = _OLDEST.get(precision)
         if needed and (torch.version.hip or torch.cuda.get_device_capability(self.torch) < needed):
-            return _TF32 if precision == "tf32" else _lack_of_float8(precision)
+            return _TF32 if precision == "tf32" else _lack_of_nvidia(precision)
         return None
 
     def _own_facts(self, properties):
@@ -226,7 +236,7 @@ class Xpu(Gpu):
         return "xccl"
 
     def lack(self, precision):
-        return _TF32 if precision == "tf32" else _lack_of_float8(precision)
+        return _TF32 if precision == "tf32" else _lack_of_nvidia(precision)
 
     def free_bytes(self):
         """Return how many bytes are free; None before torch 2.6, which can't report it."""
@@ -250,10 +260,10 @@ def of(device):
     return _KINDS[device.type](device.index or 0)
 
 
-def _lack_of_float8(precision):
-    """Say what a device without float8 lacks for `precision`; None if that is another one."""
+def _lack_of_nvidia(precision):
+    """Say what any other device than NVIDIA's newer ones lacks for `precision`; None if it doesn't take such a one."""
     text = "precision %s needs a GPU of NVIDIA, of compute capability %d.%d or newer"
-    return text % (precision, *FLOAT8[precision].capability) if precision in FLOAT8 else None
+    return text % (precision, *_OLDEST[precision]) if precision in _OLDEST else None
 
 
 def _uuid(properties):

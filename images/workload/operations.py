@@ -25,20 +25,26 @@ _DRAWN = 2**20
 """Random numbers of an array; a larger one has them again and again, since a CPU would take seconds to draw more."""
 _SAMPLED = 16
 """Rows and columns of a product whose crossings are computed again in float64."""
+_FLOAT8 = tuple(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e4m3fnuz") if hasattr(torch, name))
 _MOST = {torch.float32: 5e-3, torch.float16: 5e-2, torch.bfloat16: 0.3}
 """How far such an element may be from it, relative to the root of the sum of its terms' squares: float32 with TF32's products,
 bfloat16 where torch 1.12 adds up in it, too. Which precision it really was is measured apart (effective_precision.py)."""
-FLOAT8 = "fp8"
+FLOAT8, FLOAT4 = "fp8", "nvfp4"
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""What the last three bits of a number in float4 (e2m1) say, of which the first is the sign: OCP Microscaling, table 5."""
+_OF_A_SCALE = 16
+"""Numbers of a row that share a scale in NVFP4."""
 RANDOM, ZEROS, ONES = "random", "zeros", "ones"
 
 
 def product(world, shape, dtype, sets=1, pattern=RANDOM):
     """Make the product of an M × K and a K × N matrix; `shape`: (M, N, K); `sets`: how many pairs take turns.
 
-    In float8 (e4m3) the second lies column by column, as tensor cores want it, the scales are 1, and the result is bfloat16.
+    In float8 (e4m3, on MI300 e4m3fnuz) the second lies column by column, as tensor cores want it, the scales are 1, and the
+    result is bfloat16.
     """
     rows, columns, inner = shape
-    is_float8 = dtype not in _MOST
+    is_float8 = dtype in _FLOAT8
     if pattern == ONES and dtype == torch.float16 and inner > torch.finfo(dtype).max:
         raise Unsupported("sums of %d ones are more than float16 holds" % inner)
     lefts = [_matrix(world, (rows, inner), dtype, pattern) for _ in range(sets)]
@@ -55,16 +61,69 @@ def product(world, shape, dtype, sets=1, pattern=RANDOM):
             torch.mm(lefts[last[0]], rights[last[0]], out=result)
 
     def check():
-        draw = random.SystemRandom()
-        some, others = (sorted(draw.sample(range(count), min(_SAMPLED, count))) for count in (rows, columns))
-        left, right = lefts[last[0]].float()[some].cpu().double(), rights[last[0]].float()[:, others].cpu().double()
-        exact, size = left @ right, (left.square() @ right.square()).sqrt().clamp(min=1e-30)
-        rounding = torch.finfo(result.dtype).eps * exact.abs()
-        away = (result[some][:, others].cpu().double() - exact).abs() - rounding
-        error = float((away / size).max())
-        return None if error <= _MOST[result.dtype] else "an element of the product is %.2g away from that in float64" % error
+        some, others = _crossings(rows, columns)
+        return _away(result, some, others, lefts[last[0]].float()[some], rights[last[0]].float()[:, others])
 
     return Operation(run, check)
+
+
+def product_in_float4(world, shape, sets=1, pattern=RANDOM):
+    """Make the product of an M × K and a K × N matrix in NVFP4: float4 (e2m1), two numbers in a byte, with a scale in e4m3 for
+    each 16 of a row. All scales are 1, so that their order, which differs between devices, doesn't matter.
+    """
+    rows, columns, inner = shape
+    if inner % (2 * _OF_A_SCALE):
+        raise Unsupported("products in float4 take a K in multiples of %d" % (2 * _OF_A_SCALE))
+    lefts, rights = ([_packed(world, (side, inner // 2), pattern) for _ in range(sets)] for side in (rows, columns))
+    result = torch.empty(rows, columns, dtype=torch.bfloat16, device=world.device)
+    scales = [_scales_of_one(world, side, inner) for side in (rows, columns)]
+    last = [0]
+
+    def run(index):
+        last[0] = index % sets
+        left, right = lefts[last[0]].view(torch.float4_e2m1fn_x2), rights[last[0]].view(torch.float4_e2m1fn_x2)
+        torch._scaled_mm(left, right.t(), scale_a=scales[0], scale_b=scales[1], out_dtype=result.dtype, out=result)
+
+    def check():
+        some, others = _crossings(rows, columns)
+        return _away(result, some, others, _numbers(lefts[last[0]][some]), _numbers(rights[last[0]][others]).t())
+
+    return Operation(run, check)
+
+
+def _packed(world, shape, pattern):
+    """Make bytes of two numbers each, of all kinds as often, or all 0.0 or 1.0."""
+    if pattern == RANDOM:
+        return torch.randint(0, 256, shape, dtype=torch.uint8, device=world.device)
+    return torch.full(shape, 0x22 if pattern == ONES else 0, dtype=torch.uint8, device=world.device)
+
+
+def _scales_of_one(world, rows, inner):
+    """Make the scales of a matrix, which cuBLAS wants in whole tiles of 128 rows and four scales."""
+    return torch.ones(-(-rows // 128) * 128 * -(-inner // _OF_A_SCALE // 4) * 4, device=world.device).to(torch.float8_e4m3fn)
+
+
+def _numbers(packed):
+    """Return the numbers that rows of bytes hold."""
+    values = torch.tensor([*_E2M1, *(-value for value in _E2M1)], dtype=torch.float64)
+    codes = packed.cpu().long()
+    return torch.stack([values[codes & 15], values[codes >> 4]], dim=-1).flatten(1)
+
+
+def _crossings(rows, columns):
+    """Draw the rows and columns of a product whose crossings are computed again."""
+    draw = random.SystemRandom()
+    return [sorted(draw.sample(range(count), min(_SAMPLED, count))) for count in (rows, columns)]
+
+
+def _away(result, some, others, left, right):
+    """Say how far the crossings of a product are from those in float64, if that is too far; None if not."""
+    left, right = left.cpu().double(), right.cpu().double()
+    exact, size = left @ right, (left.square() @ right.square()).sqrt().clamp(min=1e-30)
+    rounding = torch.finfo(result.dtype).eps * exact.abs()
+    away = (result[some][:, others].cpu().double() - exact).abs() - rounding
+    error = float((away / size).max())
+    return None if error <= _MOST[result.dtype] else "an element of the product is %.2g away from that in float64" % error
 
 
 def _matrix(world, shape, dtype, pattern):
@@ -160,13 +219,17 @@ def make(args, world):
         raise Unsupported("%s needs --%s" % (args.model, "shape" if args.model == "gemm" else "bytes"))
     if args.model == "gemm":
         shape = tuple(map(int, args.shape.split("x")))
-        if args.precision != FLOAT8:
+        if args.precision not in (FLOAT8, FLOAT4):
             return product(world, shape, precision.product_type(args.precision), args.batches, args.pattern)
         try:
-            made = product(world, shape, torch.float8_e4m3fn, args.batches, args.pattern)
+            made = (
+                product(world, shape, getattr(torch, world.kind.float8), args.batches, args.pattern)
+                if args.precision == FLOAT8
+                else product_in_float4(world, shape, args.batches, args.pattern)
+            )
             made.run(0)
         except (AttributeError, NotImplementedError, RuntimeError) as error:  # an older torch, or another device
-            _refuse_lack("products in float8", error)
+            _refuse_lack("products in %s" % ("float8" if args.precision == FLOAT8 else "float4"), error)
             raise
         return made
     if args.model in ("triad", "copy"):

@@ -111,6 +111,34 @@ def test_products_in_float8_are_checked_and_unsupported_where_there_are_none(rea
     assert code and only(events, "failure")["kind"] == "unsupported"
 
 
+FLOAT4 = """
+import devices, torch
+devices.Device.lack = lambda self, precision: None
+values = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+def numbers(packed):
+    codes = packed.view(torch.uint8)
+    codes = torch.stack([codes & 15, codes >> 4], -1).flatten(1).long()
+    return values[codes & 7] * (1 - 2 * (codes >> 3))
+def product(left, right, scale_a, scale_b, out_dtype, out):
+    assert left.dtype == right.dtype == torch.float4_e2m1fn_x2 and right.stride(0) == 1
+    assert scale_a.dtype == torch.float8_e4m3fn and (len(scale_a), len(scale_b)) == (256 * 8, 128 * 8)
+    out.copy_(numbers(left) @ numbers(right.t()).t() * FACTOR)
+torch._scaled_mm = product
+"""
+"""What a device with products in float4 does."""
+
+
+@pytest.mark.parametrize("pattern", ["random", "ones"])
+def test_products_in_float4_are_checked_and_unsupported_where_there_are_none(newest_python: str, pattern: str) -> None:
+    words = ("--model", "gemm", "--shape", "130x48x96", *SHORT, "--precision", "nvfp4", "--pattern", pattern)
+    code, events, stderr = bench(newest_python, *words, before=FLOAT4.replace("FACTOR", "1.0"))
+    assert code == 0 and only(events, "reference")["problems"] == [], stderr
+    code, events, _ = bench(newest_python, *words, before=FLOAT4.replace("FACTOR", "1.5"))
+    assert code and only(events, "failure")["kind"] == "numerics" and "float64" in only(events, "failure")["message"]
+    code, events, _ = bench(newest_python, *words)
+    assert code and only(events, "failure")["kind"] == "unsupported" and "10.0 or newer" in only(events, "failure")["message"]
+
+
 MATRIX = """
 [run]
 launches = 1

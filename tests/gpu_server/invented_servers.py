@@ -35,7 +35,7 @@ def uuid(number: int, prefix: str = "GPU") -> str:
 
 _DRIVER: Facts = {"driver": "570.133.20", "cuda": 12080, "nvml": "12.570.133.20"}
 _IDLE: Facts = {"temperature": 34, "memory_temperature": 40, "power": 70, "utilization": 0, "reasons": 1, "energy": 1,
-                "ecc_errors": 0, "used": 512 * MIB}  # fmt: skip
+                "ecc_errors": 0, "ecc_corrected": 2, "used": 512 * MIB}  # fmt: skip
 
 _H100: Facts = {
     "name": "NVIDIA H100 80GB HBM3", "capability": "9.0", "memory": 81559 * MIB, "power_limit": 700, "clock": 1980,
@@ -70,7 +70,7 @@ def _slice(number: int, profile: str, gib: float) -> Facts:
 
 
 def _without_ecc(card: Facts) -> Facts:
-    return {key: value for key, value in card.items() if key not in ("ecc_errors", "memory_temperature")}
+    return {key: value for key, value in card.items() if key not in ("ecc_errors", "ecc_corrected", "memory_temperature")}
 
 
 EIGHT_H100 = Server(
@@ -105,7 +105,7 @@ SLICED_A100 = Server(
 _MI300X: Facts = {
     "name": "AMD Instinct MI300X", "memory": 196592 * MIB, "power_limit": 750, "clock": 2100, "memory_clock": 1300,
     "temperature": 38, "memory_temperature": 41, "power": 130, "utilization": 0, "used": 283 * MIB, "ecc_errors": 0,
-    "energy": 1,
+    "ecc_corrected": 3, "energy": 1,
 }  # fmt: skip
 
 

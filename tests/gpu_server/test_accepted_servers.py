@@ -40,3 +40,17 @@ def test_a_slow_gpu_of_eight_fails_and_what_the_driver_says_of_it_is_named(eight
     assert [check["device"] for check in failed] == ["gpu5"] and cause in "; ".join(failed[0]["causes"]), done.stderr
     assert done.returncode == 5 and failed[0]["ratio"] == pytest.approx(0.8, rel=0.01)
     assert {check["verdict"] for check in record["checks"] if check["device"] != "gpu5"} == {"PASS"}
+
+
+def test_the_pairs_of_eight_gpus_are_planned(eight_h100: Running) -> None:
+    program = """
+from torchmatrix.engines.choose import choose
+from torchmatrix.machine.host import detect
+from torchmatrix.planning.plan import make_plan
+from torchmatrix.running.session import prerequisites_unseen
+from torchmatrix_plugins.accept.verbs import _of_pairs
+
+plan = make_plan(_of_pairs(), detect(), prerequisites_unseen(choose("local", "me").builder))
+print(*(cell.gpus.label for cell in plan.cells))
+"""
+    assert eight_h100.python(program).split() == [f"gpu{a}+{b}" for a in range(8) for b in range(a + 1, 8)]

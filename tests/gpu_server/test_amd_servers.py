@@ -48,7 +48,7 @@ def test_idle_mi300x_can_be_read_and_what_one_lacks_is_unknown(eight_mi300x: Run
     assert readings[MI300X[3]] == {
         "device": MI300X[3], "temperature_celsius": 38, "memory_temperature_celsius": 41, "sm_clock_mhz": 2100.0,
         "memory_clock_mhz": 1300, "power_watts": 130, "power_limit_watts": 750.0, "utilization_percent": 0,
-        "memory_used_bytes": 296747008, "ecc_uncorrected": 0, "reasons": [], "processes": [],
+        "memory_used_bytes": 296747008, "ecc_uncorrected": 0, "ecc_corrected": 3, "reasons": [], "processes": [],
     }  # fmt: skip
     assert not {"energy_joules", "power_limit_watts"} & readings[MI300X[6]].keys()
 

@@ -48,7 +48,7 @@ def test_idle_h100_can_be_read(eight_h100: Running) -> None:
         "device": H100[5], "temperature_celsius": 34, "memory_temperature_celsius": 40, "sm_clock_mhz": 1980,
         "memory_clock_mhz": 2619, "pcie_generation": 5, "power_watts": 70.0, "power_limit_watts": 700.0,
         "utilization_percent": 0, "memory_used_bytes": 536870912, "energy_joules": 1000000.0, "reasons": ["gpu_idle"],
-        "ecc_uncorrected": 0, "processes": [],
+        "ecc_uncorrected": 0, "ecc_corrected": 2, "processes": [],
     }  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def test_geforce_cards_have_no_ecc_and_their_links_are_those_of_the_board(mixed_
     ]
     assert host["p2p"][0] == ["X", "chipset", "chipset", "chipset"] and host["p2p"][2] == ["chipset", "chipset", "X", "ok"]
     _, readings = read(mixed_rtx)
-    assert not {"ecc_uncorrected", "memory_temperature_celsius"} & readings[uuid(0)].keys()
+    assert not {"ecc_uncorrected", "ecc_corrected", "memory_temperature_celsius"} & readings[uuid(0)].keys()
 
 
 def test_slices_are_devices_by_their_own_uuid(sliced_a100: Running) -> None:
@@ -81,7 +81,7 @@ def test_a_slice_has_its_gpus_clocks_but_no_power_of_its_own(sliced_a100: Runnin
     assert readings[SLICES[0]] == {
         "device": SLICES[0], "temperature_celsius": 34, "memory_temperature_celsius": 40, "sm_clock_mhz": 1410,
         "memory_clock_mhz": 1593, "pcie_generation": 4, "memory_used_bytes": 39845888, "reasons": ["gpu_idle"],
-        "ecc_uncorrected": 0, "processes": [],
+        "ecc_uncorrected": 0, "ecc_corrected": 2, "processes": [],
     }  # fmt: skip
     assert readings[uuid(1)]["power_watts"] == 70.0 and readings[uuid(1)]["energy_joules"] == 1000000.0
 

@@ -45,6 +45,7 @@ def test_a_healthy_nvidia_gpu_is_read_in_the_units_of_the_keys() -> None:
             "energy_joules": 1234.567,
             "reasons": [],
             "ecc_uncorrected": 0,
+            "ecc_corrected": 0,
             "processes": [7, 42],
         }
     ]
@@ -223,6 +224,7 @@ def test_an_amd_gpu_is_read_through_the_library_in_the_units_of_the_keys(amd_hos
         "utilization_percent": 99,
         "memory_used_bytes": 1 << 30,
         "ecc_uncorrected": 0,
+        "ecc_corrected": 3,
         "energy_joules": pytest.approx(30.6),
         "processes": [9],
     }
@@ -428,6 +430,7 @@ def test_without_the_library_the_command_is_read(amd_host: Host) -> None:
         "utilization_percent": 88,
         "memory_used_bytes": 2 << 30,
         "ecc_uncorrected": 2,
+        "ecc_corrected": 0,
         "reasons": [],
     }
     assert first["device"] == "GPU-a0" and "utilization_percent" not in first

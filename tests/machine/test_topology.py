@@ -1,5 +1,6 @@
 """Links of GPUs: NVLink direct and through switches, PCIe's levels, peer access, AMD's XGMI."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pynvml
@@ -7,9 +8,11 @@ import pytest
 
 from support.fake_nvml import FakeNvml, gives, linked, raises
 from torchmatrix.machine.topology import (
+    acs_of,
     amd_links,
     amd_nodes,
     amd_p2p,
+    iommu_of,
     nvidia_links,
     nvidia_p2p,
     nvidia_pcie,
@@ -89,6 +92,65 @@ def test_pcie_of_an_nvidia_gpu_now_and_at_most() -> None:
     assert nvidia_pcie(FakeNvml(**{**asleep, **old}), 0) == "gen1 x16"
     gone = {"nvmlDeviceGetCurrPcieLinkGeneration": None, "nvmlDeviceGetCurrPcieLinkWidth": None}
     assert nvidia_pcie(FakeNvml(**gone, **old), 0) is None
+
+
+def slot(sys_root: Path, ports: Sequence[tuple[str, bytes | None]], group: str | None = None) -> Path:
+    """Make a PCI device below ports, each with its configuration space (None: not shown); `group`: its IOMMU group's type."""
+    folder = sys_root / "devices/pci0000:10"
+    for name, space in ports:
+        folder /= name
+        folder.mkdir(parents=True)
+        if space is not None:
+            (folder / "config").write_bytes(space)
+    device = folder / "0000:1b:00.0"
+    device.mkdir(parents=True)
+    (sys_root / "kernel/iommu_groups").mkdir(parents=True)
+    if group is not None:
+        (sys_root / "kernel/iommu_groups/7").mkdir()
+        (sys_root / "kernel/iommu_groups/7/type").write_text(f"{group}\n")
+        (device / "iommu_group").symlink_to(sys_root / "kernel/iommu_groups/7")
+    (sys_root / "bus/pci/devices").mkdir(parents=True)
+    place = sys_root / "bus/pci/devices/0000:1b:00.0"
+    place.symlink_to(device)
+    return place
+
+
+def space(control: int | None) -> bytes:
+    """Return a configuration space with an extended capability before that of ACS, whose control register is given."""
+    made = bytearray(4096)
+    made[0x100:0x104] = (0x0001 | 1 << 16 | 0x148 << 20).to_bytes(4, "little")
+    made[0x148:0x14C] = ((0x000D if control is not None else 0x000B) | 1 << 16).to_bytes(4, "little")
+    made[0x14E:0x150] = (control or 0).to_bytes(2, "little")
+    return bytes(made)
+
+
+@pytest.mark.parametrize(
+    ("ports", "told"),
+    [
+        ([("0000:10:01.0", space(0x1D))], "none"),  # a root port alone
+        ([("0000:10:01.0", None), ("0000:14:00.0", space(None)), ("0000:15:04.0", space(0x1D))], "0000:15:04.0"),
+        ([("0000:10:01.0", None), ("0000:14:00.0", space(0)), ("0000:15:04.0", space(0x01))], "none"),
+        ([("0000:10:01.0", None), ("0000:14:00.0", space(0)), ("0000:15:04.0", space(0x1D)[:64])], None),  # not root
+        ([("0000:10:01.0", None), ("0000:14:00.0", None)], None),
+        ([], None),  # a virtual machine
+    ],
+)
+def test_ports_of_switches_that_redirect_are_named(
+    tmp_path: Path, ports: list[tuple[str, bytes | None]], told: str | None
+) -> None:
+    assert acs_of(slot(tmp_path, ports)) == told
+
+
+@pytest.mark.parametrize(("group", "told"), [("DMA-FQ", "DMA-FQ"), ("identity", "identity"), (None, "off")])
+def test_the_iommu_is_told_in_the_kernels_words(tmp_path: Path, group: str | None, told: str) -> None:
+    assert iommu_of(tmp_path, slot(tmp_path, [], group)) == told
+
+
+def test_an_iommu_that_has_other_groups_or_a_device_that_isnt_there_is_unknown(tmp_path: Path) -> None:
+    assert iommu_of(tmp_path, tmp_path / "bus/pci/devices/0000:1b:00.0") is None
+    place = slot(tmp_path, [])
+    (tmp_path / "kernel/iommu_groups/3").mkdir()
+    assert iommu_of(tmp_path, place) is None
 
 
 def kfd(sys_root: Path, simds: list[int], links: dict[tuple[int, int], tuple[str, int, int]]) -> None:

@@ -571,6 +571,21 @@ def test_mxfp4_is_for_data_centre_blackwell_alone(nvidia_host: Host, capability:
     assert (why(host, 'torch = "2.15.0"\ncuda = "13.2"', text.format("nvfp4")) is None) == (capability != "9.0")
 
 
+@pytest.mark.parametrize(("capability", "fits"), [("9.0", False), ("10.0", True), ("12.0", True)])
+def test_a_product_in_float4_is_for_blackwell_and_a_model_has_none(nvidia_host: Host, capability: str, fits: bool) -> None:
+    host, product = machine(nvidia_host, ("NVIDIA B200", capability)), 'model = "gemm"\nprecision = "nvfp4"'
+    skip = why(host, CUDA, product)
+    assert skip is None if fits else skip and "compute capability 10.0 or newer" in skip.reason
+    skip = why(host, CUDA, 'model = "resnet18"\nbatch = 1\nprecision = "nvfp4"')
+    assert skip and "of a product alone" in skip.reason and "torchao-nvfp4" in skip.fix
+
+
+def test_products_in_float8_are_tried_on_gpus_of_amd(amd_host: Host) -> None:
+    for precision, fits in (("fp8", True), ("nvfp4", False)):
+        skip = why(amd_host, 'torch = "2.5.1"\nrocm = "6.2"', f'model = "gemm"\nprecision = "{precision}"')
+        assert (skip is None) == fits
+
+
 def test_float8_is_refused_on_gpus_of_amd(amd_host: Host) -> None:
     skip = why(amd_host, 'torch = "2.5.1"\nrocm = "6.2"', 'model = "bert-tiny"\nbatch = 1\nprecision = "fp8"')
     assert skip and "needs a GPU of NVIDIA" in skip.reason

@@ -16,7 +16,9 @@ WEAK = 5
 quiet = scattering(0.003)
 
 
-def verdicts(random: Random, between: float, noise: Noise, by: str, slow: float, drift: float = 0.0) -> list[list[str]]:
+def verdicts(
+    random: Random, between: float, noise: Noise, by: str, slow: float, drift: float = 0.0, machines: int = MACHINES
+) -> list[list[str]]:
     """Return the verdicts of a server's devices by operation: its siblings judge it, or as many devices of other machines.
 
     `between`: the scatter of devices. The last device but two is slower by `slow`, at the first operation.
@@ -30,7 +32,7 @@ def verdicts(random: Random, between: float, noise: Noise, by: str, slow: float,
         known = judging.prior_of(figures)
         references = [judging.siblings(row, known) for row in figures]
     else:
-        others = random.normal(0.0, between, (OPERATIONS, MACHINES))
+        others = random.normal(0.0, between, (OPERATIONS, machines))
         groups = [[intervals.moments(_launches(random, value, noise, drift), prior) for value in row] for row in others]
         known = judging.prior_of(groups)
         references = [[judging.among(group, judging.BASELINE, known)] * DEVICES for group in groups]
@@ -46,9 +48,9 @@ def _launches(random: Random, value: float, noise: Noise, drift: float) -> Seque
     return [float(rate) for rate in rates]
 
 
-def fails(between: float, noise: Noise, by: str, drift: float, random: Random) -> bool:
+def fails(between: float, noise: Noise, by: str, drift: float, random: Random, machines: int = MACHINES) -> bool:
     """Return whether a healthy server fails at any check."""
-    return any(judging.FAIL in row for row in verdicts(random, between, noise, by, 0.0, drift))
+    return any(judging.FAIL in row for row in verdicts(random, between, noise, by, 0.0, drift, machines))
 
 
 def passes(between: float, noise: Noise, by: str, random: Random) -> list[bool]:
@@ -59,6 +61,32 @@ def passes(between: float, noise: Noise, by: str, random: Random) -> list[bool]:
 def found(between: float, slow: float, by: str, random: Random) -> bool:
     """Return whether a device that is slow at one operation fails there."""
     return verdicts(random, between, quiet, by, slow)[0][WEAK] == judging.FAIL
+
+
+def of_pairs(between: float, slow: float, random: Random) -> list[list[str]]:
+    """Return the verdicts of each direction between a server's GPUs, those of the weak one first, then the others'. `between`:
+    the scatter of GPUs, and of directions.
+    """
+    pairs = [(a, b) for a in range(DEVICES) for b in range(DEVICES) if a != b]
+    ends, own = random.normal(0.0, between / 2, DEVICES), random.normal(0.0, between, len(pairs))
+    ends[WEAK] += np.log(1 - slow)
+    made = [_launches(random, ends[a] + ends[b] + own[number], quiet, 0.0)[:3] for number, (a, b) in enumerate(pairs)]
+    prior = intervals.learned_of(made)
+    figures = [intervals.moments(launches, prior) for launches in made]
+    references = judging.siblings(figures, counts=judging.apart([tuple(map(str, pair)) for pair in pairs]))
+    verdicts = [judging.judge(*each, len(pairs)).verdict for each in zip(figures, [0.0] * len(pairs), references, strict=True)]
+    return [[v for v, pair in zip(verdicts, pairs, strict=True) if (WEAK in pair) == is_weak] for is_weak in (True, False)]
+
+
+def pairs_fail(between: float, random: Random) -> bool:
+    """Return whether a direction of healthy GPUs fails."""
+    return any(judging.FAIL in part for part in of_pairs(between, 0.0, random))
+
+
+def pairs_found(between: float, slow: float, random: Random) -> bool:
+    """Return whether most directions of a GPU with a slow link fail, and none of the others."""
+    weak, others = of_pairs(between, slow, random)
+    return 2 * weak.count(judging.FAIL) > len(weak) and judging.FAIL not in others
 
 
 KINDS = (judging.SIBLINGS, judging.BASELINE)
@@ -75,6 +103,8 @@ CLAIMS = (
             ("1 %, launches lose 1 % each", 0.01, quiet, 0.01),
         )
     ),
+    Claim(what="acceptance: a healthy server of 64 checks fails, by a baseline of 100 machines: 2 % of scatter",
+          goal=at_most(0.01), trial=partial(fails, 0.02, quiet, judging.BASELINE, 0.0, machines=100), trials=400),
     *(
         Claim(what=f"acceptance: checks of a healthy server that pass, by {by}: devices scatter by {100 * between:g} %",
               goal=at_least(0.98), trial=partial(passes, between, quiet, by), trials=100)
@@ -84,5 +114,15 @@ CLAIMS = (
         Claim(what=f"acceptance: a device slow by {100 * slow:g} % at one check fails, by {by}: {100 * between:g} % of scatter",
               goal=at_least(0.95), trial=partial(found, between, slow, by), trials=300)
         for by in KINDS for between, slow in FOUND.items()
+    ),
+    *(
+        Claim(what=f"acceptance: a healthy server of 56 directions between 8 GPUs fails: they scatter by {100 * between:g} %",
+              goal=at_most(0.01), trial=partial(pairs_fail, between), trials=400)
+        for between in FOUND
+    ),
+    *(
+        Claim(what=f"acceptance: a GPU whose links lose {100 * slow:g} % is told of 8 in pairs: {100 * between:g} % of scatter",
+              goal=at_least(0.95), trial=partial(pairs_found, between, slow), trials=300)
+        for between, slow in FOUND.items()
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,16 +38,27 @@ WORK: dict[str, dict[str, Any]] = {
     "triad": {"unit": "GB", "bytes": 2**31},
     "copy": {"unit": "GB", "bytes": 2**31},
     "host-copy": {"unit": "GB", "bytes": 2**30, "direction": "to-device", "pinned": True},
+    "peer-copy": {"unit": "GB", "bytes": 2**28},
     "all-reduce": {"unit": "GB", "bytes": 2**33},
 }
-RATES = {"gemm": 720.0, "gemm-fp32": 51.0, "triad": 2950.0, "copy": 2800.0, "host-copy": 53.0, "all-reduce": 470.0}
+RATES = {
+    "gemm": 720.0,
+    "gemm-fp32": 51.0,
+    "triad": 2950.0,
+    "copy": 2800.0,
+    "host-copy": 53.0,
+    "peer-copy": 390.0,
+    "all-reduce": 470.0,
+}
 """TFLOP/s and GB/s of a device of an H100, about."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
     """A server of `count` GPUs. `slow`: by (operation, place) the factor of its rate; `change`: by place other fields of the
-    GPU; `read`: other readings; `host`: other fields of the machine. `within`, `between`: the scatter of launches and devices.
+    GPU; `read`: other readings; `errors`: by place how many corrected memory errors are counted in a second; `pairs`: all of
+    its GPUs copy to each other, too; `slow_pairs`: the factor of a pair's rate; `multiprocessors`: of a device, as torch tells
+    them; `host`: other fields of the machine. `within`, `between`: the scatter of launches and devices.
     """
 
     gpu: Mapping[str, Any] = field(default_factory=lambda: H100)
@@ -54,9 +66,13 @@ class Server:
     slow: Mapping[tuple[str, int], float] = field(default_factory=dict)
     change: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     read: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    errors: Mapping[int, int] = field(default_factory=dict)
+    pairs: bool = False
+    slow_pairs: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    multiprocessors: int | None = None
     cpus: Mapping[int, str] = field(default_factory=dict)
     host: Mapping[str, Any] = field(default_factory=dict)
-    work: Sequence[str] = tuple(WORK)
+    work: Sequence[str] = tuple(name for name in WORK if name != "peer-copy")
     launches: int = 5
     within: float = 0.003
     between: float = 0.003
@@ -93,14 +109,19 @@ def write(root: Path, server: Server, edit: Callable[[dict[str, Any]], None] = l
                 RATES[name] * own[place] * server.slow.get((name, place), 1.0) * (1 + random.gauss(0, server.within))
                 for place in places
             ]
-            launches.append(_launch(server, host, name))
-            files.append((name, number + 1, rates))
+            launches.append(_launch(server, host, name, places))
+            files.append((name, places, number + 1, rates))
+    for pair in combinations(places, 2) if server.pairs else ():
+        for number in range(server.launches):
+            factor = RATES["peer-copy"] * server.slow_pairs.get(pair, 1.0)
+            launches.append(_launch(server, host, "peer-copy", pair))
+            files.append(("peer-copy", pair, number + 1, [factor * (1 + random.gauss(0, server.within)) for _ in pair]))
     run = write_run(root, launches, host=host, folder=server.name, machine=f"id-{server.name}")
-    for name, number, rates in files:
-        (path,) = run.path.glob(f"*/{_id(name)}/*/round{number}-try1.jsonl")
+    for name, used, number, rates in files:
+        (path,) = run.path.glob(f"*/{_id(name)}/gpu{'+'.join(map(str, used))}/round{number}-try1.jsonl")
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for line in lines:
-            _time(line, name, rates, server)
+            _time(line, name, rates, server, used)
             edit(line)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
@@ -112,7 +133,7 @@ def _id(name: str) -> str:
     return f"{model}-micro-{work.get('precision', 'fp32')}-{work.get('shape') or str(work['bytes']) + 'B'}"
 
 
-def _launch(server: Server, host: dict[str, Any], name: str) -> dict[str, Any]:
+def _launch(server: Server, host: dict[str, Any], name: str, places: Sequence[int]) -> dict[str, Any]:
     job = {
         "mode": "micro",
         "precision": "fp32",
@@ -123,14 +144,14 @@ def _launch(server: Server, host: dict[str, Any], name: str) -> dict[str, Any]:
         "seconds": 5,
         **WORK[name],
     }
-    places = list(range(server.count))
-    label = "gpu" + "+".join(map(str, places))
+    label, used = "gpu" + "+".join(map(str, places)), [server.gpus[place] for place in places]
     gpus = {
-        "indices": places, "label": label, "vendor": server.gpu["vendor"], "gpus": server.gpus, "threads": 8, "nodes": 1,
+        "indices": [*places], "label": label, "vendor": server.gpu["vendor"], "gpus": used, "threads": 8, "nodes": 1,
     }  # fmt: skip
     readings = [
-        (100.0 + second, {"device": gpu["uuid"], **READING, **server.read.get(place, {})})
-        for second in (1.0, 5.0, 9.0) for place, gpu in enumerate(server.gpus)
+        (100.0 + second, {"device": server.gpus[place]["uuid"], **READING, **server.read.get(place, {}),
+                          "ecc_corrected": server.errors.get(place, 0) * second})
+        for second in (1.0, 5.0, 9.0) for place in places
     ]  # fmt: skip
     return {
         "workload": _id(name), "model": name.partition("-fp32")[0], "job": job, "devices": tuple(places), "gpus": gpus,
@@ -139,20 +160,22 @@ def _launch(server: Server, host: dict[str, Any], name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _time(line: dict[str, Any], name: str, rates: Sequence[float], server: Server) -> None:
+def _time(line: dict[str, Any], name: str, rates: Sequence[float], server: Server, places: Sequence[int]) -> None:
     """Let each rank's window take as long as its rate says, beginning at 100 s."""
+    if line.get("event") == "setup":
+        line["devices"] = [{"name": server.gpu["name"], "multiprocessors": server.multiprocessors} for _ in places]
     if line.get("event") != "sample" or line["phase"] != "measure":
         return
     model, steps = name.partition("-fp32")[0], 100_000
-    amount = operations.amount(model, WORK[name], server.count)
+    amount = operations.amount(model, WORK[name], len(places))
     together = model in operations.TOGETHER
-    scale = server.count if together else 1
+    scale = len(places) if together else 1
     seconds = [steps * amount * scale / (rates[0] if together else rate) for rate in rates]
     longest = 10.0 / max(seconds)
     steps = max(1, round(steps * longest))
     seconds = [steps * amount * scale / (rates[0] if together else rate) for rate in rates]
     line |= {
-        "steps": steps, "items": steps * server.count, "seconds": seconds, "step_seconds": [], "enqueue_seconds": [],
+        "steps": steps, "items": steps * len(places), "seconds": seconds, "step_seconds": [], "enqueue_seconds": [],
         "start_monotonic_seconds": 100.0, "stop_monotonic_seconds": 100.0 + max(seconds), "losses": [],
-        "sharing": [{"cpus": server.cpus.get(place, server.gpus[place]["local_cpus"])} for place in range(server.count)],
+        "sharing": [{"cpus": server.cpus.get(place, server.gpus[place]["local_cpus"])} for place in places],
     }  # fmt: skip

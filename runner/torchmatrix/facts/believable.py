@@ -27,7 +27,8 @@ _NAMES = {
     "sm_clock_mhz": ("the clock", "MHz"), "clock_mhz": ("the clock", "MHz"), "memory_clock_mhz": ("the memory's clock", "MHz"),
     "utilization_percent": ("the utilization", "%"), "memory_used_bytes": ("the memory in use", "bytes"),
     "pcie_generation": ("the link's generation", ""),
-    "ecc_uncorrected": ("memory errors", ""), "throttle_count": ("thermal events", ""),
+    "ecc_uncorrected": ("memory errors", ""), "ecc_corrected": ("corrected memory errors", ""),
+    "throttle_count": ("thermal events", ""),
 }  # fmt: skip
 """What the readings that are judged are called, and their units."""
 
@@ -86,7 +87,7 @@ def limits_of(gpu: Device | None) -> dict[str, tuple[float, float]]:
         **dict.fromkeys(("power_watts", "power_limit_watts"), (0.0, watts)),
         **dict.fromkeys(("temperature_celsius", "memory_temperature_celsius"), _CELSIUS),
         **dict.fromkeys(("sm_clock_mhz", "memory_clock_mhz", "clock_mhz"), (0.0, _MOST_MHZ)),
-        **dict.fromkeys(("ecc_uncorrected", "throttle_count"), (0.0, _MOST_COUNT)),
+        **dict.fromkeys(("ecc_uncorrected", "ecc_corrected", "throttle_count"), (0.0, _MOST_COUNT)),
         "utilization_percent": (0.0, _MOST_PERCENT),
         "pcie_generation": (0.0, _LATEST_PCIE),
         "memory_used_bytes": (0.0, math.inf),

@@ -255,6 +255,8 @@ CONDITIONS = (
     Condition(of="GPU", title="PCIe width", read=_pcie(r"(x\d+)")),
     Condition(of="GPU", title="PCIe maximum", read=_pcie(r"max (gen\d+ x\d+)")),
     Condition(of="GPU", title="NUMA node", key="numa_node"),
+    Condition(of="GPU", title="IOMMU", key="iommu"),
+    Condition(of="GPU", title="ACS redirects at", key="acs", splits=False),
     _loaded("clock under load", "sm_clock_mhz", unit="MHz"),
     _loaded("memory clock under load", "memory_clock_mhz", unit="MHz"),
     _loaded("PCIe generation under load", "pcie_generation", vendors=_NVIDIA),

@@ -157,6 +157,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     steal_percent: Number | None = None
     throttle_count: Number | None = None
     ecc_uncorrected: Number | None = None
+    ecc_corrected: Number | None = None
     quota_periods: Number | None = None
     quota_seconds: Number | None = None
 

@@ -179,6 +179,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     partitions: Text | None = None
     repairs: Text | None = None
     memory_bus_bits: Count | None = None
+    iommu: Text | None = None
+    acs: Text | None = None
     facts: Facts = {}
 
 

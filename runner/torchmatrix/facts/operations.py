@@ -34,8 +34,8 @@ def sides(shape: str) -> tuple[int, ...] | None:
     return tuple(map(int, shape.split("x"))) if re.fullmatch(SHAPE, shape) else None
 
 
-_BYTES = {"fp8": 1, "half": 2, "bf16-weights": 2}
-"""Bytes of an operand by precision, where they aren't 4; a product of float8 is in bfloat16."""
+_BYTES = {"nvfp4": 0.5625, "fp8": 1, "half": 2, "bf16-weights": 2}
+"""Bytes of an operand by precision, where they aren't 4 (of NVFP4 with its scales); a product of tiny ones is in bfloat16."""
 
 
 def held_bytes(model: str, factors: Mapping[str, Any]) -> int:
@@ -43,7 +43,7 @@ def held_bytes(model: str, factors: Mapping[str, Any]) -> int:
     if model == "gemm":
         rows, columns, inner = sides(str(factors["shape"])) or (0, 0, 0)
         each = _BYTES.get(str(factors["precision"]), 4)
-        return (rows + columns) * inner * each + rows * columns * max(each, 2)
+        return int((rows + columns) * inner * each + rows * columns * max(each, 2))
     return int(factors["bytes"] or 0) * _ARRAYS.get(model, 1)
 
 

@@ -86,7 +86,8 @@ class Gpu:
     `numa_node`: of its PCI slot; `local_cpus`: the CPUs of that node, such as "0-15,32-47". `pcie`: as linked now, such as
     "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs. `gsp_firmware`: its version, or "off". `slice_of`: the UUID of the
     GPU that it is a MIG slice of. `partition_of`: the PCI domain, bus and device of the AMD GPU that it is a partition of.
-    `repairs`: rows of its memory that were remapped; `memory_bus_bits`: its width. The rest: see `conditions`.
+    `repairs`: rows of its memory that were remapped; `memory_bus_bits`: its width. `iommu`, `acs`: who stands between it and
+    memory (topology). The rest: see `conditions`.
     """
 
     index: int
@@ -118,6 +119,8 @@ class Gpu:
     partitions: str | None = None
     repairs: str | None = None
     memory_bus_bits: int | None = None
+    iommu: str | None = None
+    acs: str | None = None
 
 
 CONDITIONS = (
@@ -223,8 +226,7 @@ def _nvidia_gpu(nvml: Any, index: int, device: topology.Device, sys_root: Path) 
         pci_bus=bus,
         vbios=ask("nvmlDeviceGetVbiosVersion", device.whole),
         # Not nvmlDeviceGetNumaNodeId: that is the node of the GPU's own memory, where it has one (Grace Hopper).
-        numa_node=topology.pci_numa_node(topology.sysfs_pci(sys_root, bus)) if bus else None,
-        local_cpus=topology.pci_local_cpus(topology.sysfs_pci(sys_root, bus)) if bus else None,
+        **(_of_slot(sys_root, topology.sysfs_pci(sys_root, bus)) if bus else {}),
         pcie=topology.nvidia_pcie(nvml, device.whole),
         clocks_max_mhz=ask("nvmlDeviceGetMaxClockInfo", device.whole, nvml.NVML_CLOCK_SM),
         clocks_max_memory_mhz=ask("nvmlDeviceGetMaxClockInfo", device.whole, nvml.NVML_CLOCK_MEM),
@@ -232,6 +234,16 @@ def _nvidia_gpu(nvml: Any, index: int, device: topology.Device, sys_root: Path) 
         memory_bus_bits=ask("nvmlDeviceGetMemoryBusWidth", device.whole),
         **conditions.of_nvidia(ask, nvml, device.whole),
     )
+
+
+def _of_slot(sys_root: Path, device: Path) -> dict[str, Any]:
+    """Return the fields that the folder of a PCI device in sysfs tells."""
+    return {
+        "numa_node": topology.pci_numa_node(device),
+        "local_cpus": topology.pci_local_cpus(device),
+        "iommu": topology.iommu_of(sys_root, device),
+        "acs": topology.acs_of(device),
+    }
 
 
 def _nvidia_name(device: topology.Device, pci: Any) -> str:
@@ -327,9 +339,8 @@ def _amd_gpu(index: int, node: topology.Node, uuid: str, sys_root: Path, dev_roo
         partition_of=node.partition_of,
         render_node=str(render),
         groups=tuple(sorted(groups)),
-        numa_node=topology.pci_numa_node(device),
-        local_cpus=topology.pci_local_cpus(device),
         pcie=topology.sysfs_pcie(device),
+        **_of_slot(sys_root, device),
         clocks_max_mhz=node.properties.get("max_engine_clk_fcompute") or None,
         vbios=text_of(device / "vbios_version"),
         **conditions.of_amd(device),

@@ -4,8 +4,10 @@ A matrix has a row and a column per GPU, in the order of the handles (NVIDIA) or
 "n/a" where the link is unknown.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,10 @@ _MAX_LINKS = 18  # of NVLink 4; newer bindings know more
 
 _IO_LINKS = {11: "XGMI", 2: "PCIE"}  # CRAT_IOLINK_TYPE_*, in drivers/gpu/drm/amd/amdkfd/kfd_crat.h of Linux; the best first
 _NO_PEER_DMA = 1 << 4  # CRAT_IOLINK_FLAGS_NO_PEER_TO_PEER_DMA
+
+_PCI_FOLDER = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_ACS, _ACS_CONTROL, _REDIRECTS = 0x0D, 6, 0x04  # PCI_EXT_CAP_ID_ACS, _ACS_CTRL, _ACS_RR: include/uapi/linux/pci_regs.h
+_EXTENDED, _MOST_CAPABILITIES = 0x100, 64
 
 _GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # of PCIe, by GT/s
 
@@ -163,6 +169,49 @@ def sysfs_pcie(device: Path) -> str | None:
         for which in ("current", "max")
     )
     return _pcie(current, most)
+
+
+def iommu_of(sys_root: Path, device: Path) -> str | None:
+    """Return how the IOMMU treats what a PCI device reads and writes, in the kernel's words: "identity" (untouched), "DMA" or
+    "DMA-FQ" (each address is translated); "off" without an IOMMU. None where it isn't told.
+
+    https://docs.kernel.org/admin-guide/abi-testing.html, /sys/kernel/iommu_groups/<grp_id>/type
+    """
+    if kind := text_of(device / "iommu_group/type"):
+        return kind
+    groups = sys_root / "kernel/iommu_groups"
+    with suppress(OSError):
+        return None if any(groups.iterdir()) or not device.is_dir() else "off"
+    return None
+
+
+def acs_of(device: Path) -> str | None:
+    """Return the ports of PCIe switches above a device that send what it asks of its peers up to the host (ACS's P2P request
+    redirect), such as "0000:16:00.0"; "none" without one. None where it can't be read: a port's registers take root, and a
+    virtual machine doesn't see its host's ports.
+    """
+    above = [folder for folder in device.resolve().parents if _PCI_FOLDER.fullmatch(folder.name)]
+    controls = {port.name: _acs_control(port) for port in above[:-1]}  # the last one is the root port, not of a switch
+    if not above or None in controls.values():
+        return None
+    return ", ".join(name for name, control in controls.items() if control and control & _REDIRECTS) or "none"
+
+
+def _acs_control(port: Path) -> int | None:
+    """Return the control register of ACS in a port's configuration space; 0 for a port without it, None if it isn't shown."""
+    try:
+        space = (port / "config").read_bytes()
+    except OSError:
+        return None
+    place, left = _EXTENDED, _MOST_CAPABILITIES
+    if len(space) < _EXTENDED + 4:
+        return None
+    while _EXTENDED <= place <= len(space) - 8 and left:
+        header, left = int.from_bytes(space[place : place + 4], "little"), left - 1
+        if header & 0xFFFF == _ACS:
+            return int.from_bytes(space[place + _ACS_CONTROL : place + _ACS_CONTROL + 2], "little")
+        place = header >> 20
+    return 0
 
 
 def sysfs_pci(sys_root: Path, bus: str) -> Path:

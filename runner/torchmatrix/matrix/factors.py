@@ -282,7 +282,9 @@ IN_FLOAT8 = {
 """By name. The workload knows them by images/workload/recipes.py."""
 BF16_MASTER = "bf16-master"
 """Precision of training in bfloat16, of which the optimizer keeps the weights in float32."""
-PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", BF16_MASTER, *IN_FLOAT8)
+NVFP4 = "nvfp4"
+"""Precision of a product alone."""
+PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", BF16_MASTER, *IN_FLOAT8, NVFP4)
 
 TUNED = (
     *("precision", "runtime", "compile", "compile_mode", "compile_shapes", "channels_last", "attention", "cudnn_benchmark"),
@@ -300,7 +302,8 @@ FACTORS = (
     Factor(
         name="precision", kind=str, default="fp32",
         meaning="as requested: fp32 (IEEE), tf32, autocast (amp: fp16, amp-bf16), all in half (fp16) or bf16-weights, in"
-        " training with fp32 weights in the optimizer (bf16-master), or linear layers in float8 (" + ", ".join(IN_FLOAT8) + ")",
+        " training with fp32 weights in the optimizer (bf16-master), linear layers in float8 (" + ", ".join(IN_FLOAT8) + "),"
+        " or a product of NVFP4",
         choices=PRECISIONS, flag="--precision", part="{}", place=3, always_in_id=True,
         contrasts=(
             Contrast(name="amp", value="amp", over="fp32", words=("AMP (float16)", "fp32")),

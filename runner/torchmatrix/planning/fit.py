@@ -8,7 +8,7 @@ from torchmatrix.facts.operations import MICRO
 from torchmatrix.machine import vendors
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, checks
-from torchmatrix.matrix.factors import BF16_MASTER, IN_FLOAT8, RUNTIMES_BY_NAME, Runtime
+from torchmatrix.matrix.factors import BF16_MASTER, IN_FLOAT8, NVFP4, RUNTIMES_BY_NAME, Runtime
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack, architecture_of, without_igpu
 from torchmatrix.matrix.workloads import Workload
@@ -298,7 +298,7 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
     return why_not_runtime(stack, workload, host)
 
 
-_OPERANDS = ("fp32", "tf32", "half", "bf16-weights", "fp8")
+_OPERANDS = ("fp32", "tf32", "half", "bf16-weights", "fp8", NVFP4)
 """The precisions that are a type of operands."""
 
 
@@ -356,6 +356,8 @@ def _why_not_precision(stack: Stack, workload: Workload, host: Host) -> Why | No
     precision = workload.precision
     if workload.mode == MICRO and (why := _why_not_operation(workload)):
         return why
+    if precision == NVFP4:
+        return _why_not_float4(workload, host)
     if precision in IN_FLOAT8:
         return _why_not_float8(stack, workload, host)
     if precision == BF16_MASTER and not workload.trains:
@@ -374,10 +376,21 @@ def _why_not_precision(stack: Stack, workload: Workload, host: Host) -> Why | No
     return None
 
 
+def _why_not_float4(workload: Workload, host: Host) -> Why | None:
+    if workload.mode != MICRO:
+        fix = 'use model = "gemm", or a runtime of inference, such as torchao-nvfp4'
+        return Why(reason=f"precision {NVFP4} is that of a product alone", fix=fix)
+    known = [catalog.version_key(gpu.capability) for gpu in host.gpus if gpu.capability and host.vendor == "nvidia"]
+    if workload.device == "cpu" or host.vendor not in (None, "nvidia") or any(key < (10, 0) for key in known):
+        reason = f"precision {NVFP4} needs a GPU of NVIDIA, of compute capability 10.0 or newer"
+        return Why(reason=reason, fix="use fp8 or bf16-weights")
+    return None
+
+
 def _why_not_float8(stack: Stack, workload: Workload, host: Host) -> Why | None:
     precision, recipe = workload.precision, IN_FLOAT8[workload.precision]
-    if workload.mode == MICRO and workload.device == "cpu":
-        return None  # the newest have such products on CPUs, too
+    if workload.mode == MICRO and (workload.device == "cpu" or host.vendor == "amd"):
+        return None  # the newest CPUs have such products, too, and some of AMD's GPUs: it is tried
     if not workload.trains and workload.mode != MICRO:
         kind = "mxfp8" if precision == "mxfp8" else "float8"
         fix = f'use runtime = "torchao-{kind}" with bf16-weights'

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis.intervals import NOTEWORTHY, SAME_WITHIN, Interval
 from torchmatrix.core.formatting import HUGE, is_known
-from torchmatrix.matrix.factors import CONTRASTED, IN_FLOAT8, MODES
+from torchmatrix.matrix.factors import CONTRASTED, IN_FLOAT8, MODES, NVFP4
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.verdicts import MeanRatio
@@ -202,7 +202,7 @@ _MODELS = {
 _PRECISIONS = {
     "fp32": "fp32", "tf32": "TF32", "amp": "AMP", "amp-bf16": "AMP bf16", "half": "float16 weights",
     "bf16-weights": "bfloat16 weights", "bf16-master": "bfloat16, fp32 master weights",
-    **{name: recipe.label for name, recipe in IN_FLOAT8.items()},
+    **{name: recipe.label for name, recipe in IN_FLOAT8.items()}, NVFP4: "NVFP4",
 }  # fmt: skip
 CONTRASTS = {pair.name: pair.words for factor in CONTRASTED for pair in factor.contrasts} | {
     "amp": ("AMP", "fp32"), "amp-bf16": ("AMP bf16", "fp32"),

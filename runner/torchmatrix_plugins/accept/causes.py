@@ -16,7 +16,7 @@ from torchmatrix.facts.host_parts import Gpu
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.operations import TOGETHER
 from torchmatrix.machine.telemetry import SLOWDOWNS
-from torchmatrix_plugins.accept.checks import PCIE, Check, gpu_of, spec_of
+from torchmatrix_plugins.accept.checks import PCIE, Check, gpu_of, is_square, spec_of
 from torchmatrix_plugins.accept.judging import FEWEST_SIBLINGS, SIBLINGS
 
 SLOWER_CLOCK = 0.02
@@ -44,7 +44,7 @@ class Scene:
     def readings(self) -> list[list[dict[str, Any]]]:
         """Return for each GPU of the launch its readings in the timed windows of all launches."""
         places = range(len(self.launch.devices.gpus))
-        return [[reading for launch in self.check.launches for reading in _read_of(launch, place)] for place in places]
+        return [[reading for launch in self.check.launches for reading in readings_of(launch, place)] for place in places]
 
     def of_own(self, key: str) -> float:
         """Return the mean of a reading of the GPU; NaN if there is none, as of GPUs of other nodes."""
@@ -53,7 +53,7 @@ class Scene:
     def of_others(self, key: str) -> float:
         """Return the median over the other GPUs of the means of their readings."""
         means = [_mean(some, key) for place, some in enumerate(self.readings) if place != self.check.place]
-        means += [_mean(_read_of(launch, 0), key) for launch in self.check.alone]
+        means += [_mean(readings_of(launch, 0), key) for launch in self.check.alone]
         known = [mean for mean in means if not math.isnan(mean)]
         return median_of(known) if known else math.nan
 
@@ -65,7 +65,7 @@ class Scene:
         return self.readings[self.check.place] if self.check.place < len(self.readings) else []
 
 
-def _read_of(launch: Launch, place: int) -> list[dict[str, Any]]:
+def readings_of(launch: Launch, place: int) -> list[dict[str, Any]]:
     """Return the readings of a launch's GPU in its timed windows."""
     gpus = launch.devices.gpus[place : place + 1]
     return [
@@ -74,8 +74,13 @@ def _read_of(launch: Launch, place: int) -> list[dict[str, Any]]:
 
 
 def _mean(readings: Sequence[dict[str, Any]], key: str) -> float:
-    values = [float(reading[key]) for reading in readings if reading.get(key) is not None]
+    values = known(readings, key)
     return mean_of(values) if values else math.nan
+
+
+def known(readings: Sequence[dict[str, Any]], key: str) -> list[float]:
+    """Return what these readings say of `key`."""
+    return [float(reading[key]) for reading in readings if reading.get(key) is not None]
 
 
 def _link(scene: Scene) -> str | None:
@@ -138,14 +143,14 @@ def _clock(scene: Scene) -> str | None:
 def _memory(scene: Scene) -> str | None:
     if scene.gpu is None:
         return _UNKNOWN
-    counts = [reading["ecc_uncorrected"] for reading in scene.own_readings if reading.get("ecc_uncorrected") is not None]
-    found = ["uncorrected memory errors were counted"] if counts and max(counts) > min(counts) else []
+    kinds = {kind: known(scene.own_readings, f"ecc_{kind}") for kind in ("uncorrected", "corrected")}
+    found = [f"{kind} memory errors were counted" for kind, counts in kinds.items() if counts and max(counts) > min(counts)]
     repairs = scene.gpu.repairs or ""
     found += [f"its memory was repaired: {repairs}"] if repairs and not repairs.startswith("0 rows remapped") else []
     found += [f"its memory: {repairs}"] if ";" in repairs and not found else []
     if found:
         return "; ".join(found)
-    return _FINE if counts or repairs else _UNKNOWN
+    return _FINE if kinds["uncorrected"] or repairs else _UNKNOWN
 
 
 def _numa(scene: Scene) -> str | None:
@@ -174,10 +179,11 @@ def _fabric(scene: Scene) -> str | None:
     """Look at the links between the GPUs of a check: a pair that has fewer, or another kind, than the others."""
     links: Any = scene.launch.host.get("links")
     places = scene.launch.devices.indices
-    if len(places) < 2 or not _is_square(links, max(places)):
+    if len(places) < 2 or not is_square(links, max(places)):
         return _UNKNOWN
     pairs = [(a, b) for a in places for b in places if a < b]
-    kinds = Counter(str(links[a][b]) for a, b in pairs)
+    known = range(len(links)) if len(places) == 2 and is_square(links, len(links) - 1) else places  # of one pair: all pairs
+    kinds = Counter(str(links[a][b]) for a in known for b in known if a < b)
     usual = kinds.most_common(1)[0][0]
     odd = [f"GPU {a} and {b} have {links[a][b]}" for a, b in pairs if str(links[a][b]) != usual]
     if odd and scene.check.place is not None:
@@ -188,16 +194,11 @@ def _fabric(scene: Scene) -> str | None:
     return _FINE
 
 
-def _is_square(table: Any, last: int) -> bool:
-    """Check whether a table of GPUs has a row and a column for each up to the `last`."""
-    return bool(table) and len(table) > last and all(len(row) > last for row in table)
-
-
 def _peers(scene: Scene) -> str | None:
     """Look whether the driver lets the GPUs of a check read each other's memory."""
     table: Any = scene.launch.host.get("p2p")
     places = scene.launch.devices.indices
-    if len(places) < 2 or not _is_square(table, max(places)):
+    if len(places) < 2 or not is_square(table, max(places)):
         return _UNKNOWN
     without = [f"{a} and {b}" for a in places for b in places if a < b and table[a][b] not in ("ok", "n/a")]
     return f"no peer access between GPU {'; '.join(without[:3])}: copies go through the host" if without else _FINE
@@ -230,6 +231,24 @@ def _governor(scene: Scene) -> str | None:
     if not governor:
         return _UNKNOWN
     return _FINE if governor == "performance" else f"the CPU's governor is {governor}"
+
+
+def _iommu(scene: Scene) -> str | None:
+    """Look whether an IOMMU translates what the GPUs read and write."""
+    gpus = [scene.gpu] if scene.gpu else list(scene.launch.devices.gpus)
+    if not gpus or any(gpu.iommu is None for gpu in gpus):
+        return _UNKNOWN
+    kinds = sorted({str(gpu.iommu) for gpu in gpus if str(gpu.iommu).startswith("DMA")})
+    return f"the IOMMU translates its transfers ({', '.join(kinds)}): try iommu=pt" if kinds else _FINE
+
+
+def _acs(scene: Scene) -> str | None:
+    """Look whether switches send what GPUs ask of each other up to the host."""
+    gpus = list(scene.launch.devices.gpus)
+    if not gpus or any(gpu.acs is None for gpu in gpus):
+        return _UNKNOWN
+    ports = sorted({str(gpu.acs) for gpu in gpus} - {"none"})
+    return f"ACS sends transfers between GPUs through the host, at {', '.join(ports)}" if ports else _FINE
 
 
 def _setting(words: str, *names: str) -> "Look":
@@ -265,16 +284,16 @@ def _name(gpu: Gpu) -> str:
 Look = Callable[[Scene], str | None]
 _LOOKS: dict[str, Look] = {
     "link": _link, "power limit": _power, "slow-downs": _slowed, "temperature": _heat, "clock": _clock, "memory": _memory,
-    "NUMA": _numa, "links between GPUs": _fabric, "peer access": _peers, "transport": _transport,
+    "NUMA": _numa, "links between GPUs": _fabric, "peer access": _peers, "transport": _transport, "IOMMU": _iommu, "ACS": _acs,
     "partition": _setting("it is partitioned otherwise", "partitions", "mig"), "other programs": _others_use,
     "ECC": _setting("ECC", "ecc"), "persistence mode": _persistence, "governor": _governor,
 }  # fmt: skip
 _COMPUTES = ("power limit", "slow-downs", "clock", "temperature", "memory", "partition", "ECC", "other programs")
 _ORDERS: dict[str, tuple[str, ...]] = {
-    "host-copy": ("link", "NUMA", "governor", "other programs"),
-    "peer-copy": ("links between GPUs", "peer access", "link", "partition"),
+    "host-copy": ("link", "NUMA", "IOMMU", "governor", "other programs"),
+    "peer-copy": ("links between GPUs", "peer access", "ACS", "IOMMU", "link", "partition"),
     "triad": ("memory", "ECC", "clock", "slow-downs", "power limit", "temperature", "partition"),
-    "together": ("links between GPUs", "peer access", "transport", "link", "slow-downs", "power limit", "NUMA"),
+    "together": ("links between GPUs", "peer access", "transport", "ACS", "link", "slow-downs", "power limit", "NUMA"),
 }
 """What is likeliest for an operation; all else is looked at behind it."""
 
@@ -288,18 +307,18 @@ class Causes:
     unknown: Sequence[str]
 
 
-_BETWEEN = ("links between GPUs", "peer access", "transport")
+_BETWEEN = ("links between GPUs", "peer access", "transport", "ACS")
 """What is between GPUs, and so no cause where each works by itself."""
-NOT_READ = ("IOMMU and ACS",)
-"""What nobody looks at here."""
 
 
 def causes_of(check: Check) -> Causes:
     """Look for what made a check slow."""
     if not check.launches:
-        return Causes(found=(), fine=(), unknown=(*_LOOKS, *NOT_READ))
+        return Causes(found=(), fine=(), unknown=tuple(_LOOKS))
     kind = "together" if check.model in TOGETHER or check.place is None else check.model
-    apart = () if kind in ("together", "peer-copy") else _BETWEEN
+    if check.is_of_pair:
+        check = replace(check, place=None)  # either end may be what is slow
+    apart = () if kind in ("together", "peer-copy") else _BETWEEN if kind == "host-copy" else (*_BETWEEN, "IOMMU")
     order = [name for name in dict.fromkeys((*_ORDERS.get(kind, _COMPUTES), *_LOOKS)) if name not in apart]
     scene = _scene(check)
     looked = {name: _LOOKS[name](scene) for name in order}
@@ -308,7 +327,7 @@ def causes_of(check: Check) -> Causes:
     return Causes(
         found=[str(looked[name]) for name in found if name not in shared],
         fine=[*(name for name, text in looked.items() if text == _FINE), *(f"{name} as on all" for name in sorted(shared))],
-        unknown=[*(name for name, text in looked.items() if text is _UNKNOWN), *NOT_READ],
+        unknown=[name for name, text in looked.items() if text is _UNKNOWN],
     )
 
 

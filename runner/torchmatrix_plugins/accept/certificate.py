@@ -1,21 +1,25 @@
 """An acceptance -> the certificate (one page), lines for the terminal, JSON, JUnit's XML and nccl-tests' JSON."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 from xml.etree import ElementTree
 
+from torchmatrix.analysis.centers import mean_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.core.errors import ExitCode
 from torchmatrix.core.formatting import UNKNOWN, clipped, count, figure, is_known, printable, without_nan
 from torchmatrix.core.secrets import cleaned
+from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.operations import BUS
 from torchmatrix.facts.wire import ContainerReport
 from torchmatrix.reporting import page, words
 from torchmatrix.reporting.page import OURS, Brand, utc
 from torchmatrix_plugins.accept import judging
-from torchmatrix_plugins.accept.causes import Causes, causes_of
+from torchmatrix_plugins.accept.causes import Causes, causes_of, known, readings_of
 from torchmatrix_plugins.accept.checks import Acceptance, Check
 from torchmatrix_plugins.accept.judging import FAIL, NO_REFERENCE, PASS, UNDECIDED, Reference
 
@@ -43,14 +47,22 @@ def answer(acceptance: Acceptance) -> str:
     sentence = f"{counts[PASS]} of {every} checks passed{''.join(f', {text}' for text in rest)}."
     if acceptance.unfinished:
         sentence += f" Not finished: {words.enumerated(acceptance.unfinished)}; the same command continues a run."
-    by_device: dict[str, list[Check]] = {}
-    for check in acceptance.with_verdict(FAIL):
-        by_device.setdefault(check.where, []).append(check)
-    for device, checks in sorted(by_device.items(), key=lambda item: -len(item[1])):
+    for device, checks in sorted(_failed(acceptance).items(), key=lambda item: -len(item[1])):
         found = next((cause for check in checks if (causes := _causes(check)) for cause in causes.found), "")
         why = checks[0].judged.why or found
         sentence += f" {device} fails {len(checks)}{f': {clipped(printable(why))}' if why else ', no cause found'}."
     return sentence
+
+
+def _failed(acceptance: Acceptance) -> dict[str, list[Check]]:
+    """Return the checks that failed by device; that of a pair at the end that fails more often."""
+    by_device: dict[str, list[Check]] = {}
+    failed = acceptance.with_verdict(FAIL)
+    times = Counter((check.machine, end) for check in failed for end in check.ends)
+    for check in failed:
+        worst = max(check.ends, key=lambda end: times[check.machine, end])
+        by_device.setdefault(replace(check, device=worst).where, []).append(check)
+    return by_device
 
 
 def _causes(check: Check) -> Causes | None:
@@ -94,7 +106,7 @@ def in_words(acceptance: Acceptance) -> Iterator[str]:
             if causes := _causes(check):
                 yield from (f"{'':12}  likely: {cause}" for cause in causes.found)
                 if not causes.found:
-                    fine, unknown = ", ".join(causes.fine) or "nothing", ", ".join(causes.unknown)
+                    fine, unknown = ", ".join(causes.fine) or "nothing", ", ".join(causes.unknown) or "nothing"
                     yield f"{'':12}  no cause found; fine: {fine}; unknown: {unknown}"
     yield answer(acceptance)
 
@@ -204,7 +216,7 @@ def _reduces(check: Check) -> str:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
     """A check as the page shows it. `short`: its ratio without words, or why there is none. `bar`: in percent of its width: the
-    interval's ends, the point, the bound. `causes`: of one that failed.
+    interval's ends, the point, the bound. `causes`: of one that failed. `more`: which others failed with it.
     """
 
     name: str
@@ -216,6 +228,7 @@ class Line:
     of_limit: str
     bar: tuple[float, ...] | None
     causes: Causes | None
+    more: str = ""
 
 
 def _line(check: Check) -> Line:
@@ -229,6 +242,21 @@ def _line(check: Check) -> Line:
         bar=tuple(_placed(end) for end in (ratio.low, ratio.high, ratio.value, judged.bound)) if has_bar else None,
         causes=_causes(check),
     )  # fmt: skip
+
+
+def _failed_lines(acceptance: Acceptance) -> Iterator[Line]:
+    """Yield the checks that failed, those farthest below their reference first; of a GPU's pairs only the first."""
+    more: dict[int, str | None] = {}
+    for device, checks in _failed(acceptance).items():
+        pairs = [id(check) for check in checks if check.is_of_pair]
+        more |= dict.fromkeys(pairs)
+        if len(pairs) > 1:
+            more[pairs[0]] = f"So are {len(pairs) - 1} further directions of {device}."
+        elif pairs:
+            more[pairs[0]] = ""
+    for check in acceptance.with_verdict(FAIL):
+        if (text := more.get(id(check), "")) is not None:
+            yield replace(_line(check), more=text)
 
 
 def _placed(ratio: float) -> float:
@@ -259,6 +287,37 @@ def _strips(checks: Sequence[Check]) -> list[Strip]:
     ]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peers:
+    """What each GPU of a machine copied into the memory of each other one, in pairs. `rows`: a GPU, and per other one a text
+    with its verdict; both empty where nothing was measured.
+    """
+
+    operation: str
+    names: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[tuple[str, str]]]]
+
+
+def _peers(checks: Sequence[Check]) -> list[Peers]:
+    tables: dict[tuple[str, ...], dict[tuple[str, ...], Check]] = {}
+    for check in checks:
+        if check.is_of_pair:
+            stack = f", {check.stack}" if check.names_stack else ""
+            tables.setdefault((f"{check.title}{stack}", check.machine), {})[check.ends] = check
+    return [
+        Peers(
+            operation=f"{machine}: {title}" if next(iter(table.values())).is_of_several else title,
+            names=(names := sorted({end for ends in table for end in ends}, key=lambda name: int(name.lstrip("gpu")))),
+            rows=[(row, [_direction(table.get((row, column))) for column in names]) for row in names],
+        )
+        for (title, machine), table in tables.items()
+    ]
+
+
+def _direction(check: Check | None) -> tuple[str, str]:
+    return (figure(check.value), check.judged.verdict) if check else ("", "")
+
+
 def render(acceptance: Acceptance, runs: Sequence[str], command: str, brand: Brand = OURS) -> str:
     """Render the certificate. `runs`: their ids."""
     launches = [launch for check in acceptance.checks for launch in check.launches]
@@ -272,17 +331,63 @@ def render(acceptance: Acceptance, runs: Sequence[str], command: str, brand: Bra
         answer=answer(acceptance),
         counts={verdict: number for verdict, number in acceptance.counts.items() if number},
         when=utc(started),
-        lines=[_line(check) for check in ordered],
+        failed=[*_failed_lines(acceptance)],
+        lines=[_line(check) for check in ordered if not check.is_of_pair],
+        directions=sum(check.is_of_pair for check in ordered),
         references=list(dict.fromkeys(check.reference.source for check in ordered if check.reference)),
         published=_published(acceptance.checks),
         published_decides=any(check.reference and check.reference.kind == judging.PUBLISHED for check in ordered),
         strips=_strips(acceptance.checks),
+        peers=_peers(acceptance.checks),
+        course=[
+            row
+            for machine in acceptance.hosts
+            for row in _course(machine if len(acceptance.hosts) > 1 else "", acceptance.launches_of(machine))
+        ],
         record=[row for machine, host in acceptance.hosts.items() for row in _record(host, acceptance.launches_of(machine))],
         notes=acceptance.notes,
         command=command,
         runs=runs,
         wrongly=f"{100 * judging.WRONGLY:g}",
     )
+
+
+_AT_ENDS = 0.25
+"""The share of a device's launches that its course begins, and ends, with."""
+
+
+def _course(machine: str, launches: Sequence[Launch]) -> Iterator[tuple[str, str]]:
+    """Yield for each GPU of a machine how its clock and its temperature went in the timed windows, from the first launches to
+    the last, and how many memory errors were counted meanwhile.
+    """
+    each: dict[int, list[list[dict[str, Any]]]] = {}
+    for launch in sorted({launch.path: launch for launch in launches}.values(), key=lambda launch: launch.unix_seconds):
+        for place, number in enumerate(launch.devices.indices):
+            if readings := readings_of(launch, place):
+                each.setdefault(number, []).append(readings)
+    for number, of_launches in sorted(each.items()):
+        few = max(1, round(_AT_ENDS * len(of_launches)))
+        begin, end = (list(chain.from_iterable(part)) for part in (of_launches[:few], of_launches[-few:]))
+        every = list(chain.from_iterable(of_launches))
+        parts = [
+            _went(begin, end, every, "sm_clock_mhz", "MHz", min),
+            _went(begin, end, every, "temperature_celsius", "°C", max),
+        ]
+        for kind in ("corrected", "uncorrected"):
+            if counts := known(every, f"ecc_{kind}"):
+                parts.append(f"{max(counts) - min(counts):.0f} {kind} memory errors")
+        yield f"{machine} gpu{number}".strip(), ", ".join(filter(None, parts))
+
+
+def _went(
+    begin: Sequence[dict[str, Any]], end: Sequence[dict[str, Any]], every: Sequence[dict[str, Any]], key: str, unit: str,
+    worst: Callable[[Sequence[float]], float],
+) -> str:  # fmt: skip
+    values = [known(part, key) for part in (begin, end, every)]
+    if not all(values):
+        return ""
+    least = "at least" if worst is min else "at most"
+    return f"{mean_of(values[0]):.0f} → {mean_of(values[1]):.0f} {unit} ({least} {worst(values[2]):.0f})"
 
 
 def _published(checks: Sequence[Check]) -> list[str]:
@@ -295,7 +400,7 @@ def _published(checks: Sequence[Check]) -> list[str]:
     )  # fmt: skip
 
 
-def _record(host: Mapping[str, object], launches: Sequence[Any]) -> Iterator[tuple[str, str]]:
+def _record(host: Mapping[str, object], launches: Sequence[Launch]) -> Iterator[tuple[str, str]]:
     """Yield what is known of the machine and of the software."""
     named = {
         "machine": "name", "board": "board", "firmware": "firmware", "CPU": "cpu", "kernel": "kernel", "system": "os",
@@ -306,6 +411,8 @@ def _record(host: Mapping[str, object], launches: Sequence[Any]) -> Iterator[tup
     for word, key in (
         ("power limits", "power_limit_watts"),
         ("links", "pcie"),
+        ("IOMMU", "iommu"),
+        ("ACS redirects at", "acs"),
         ("VBIOS", "vbios"),
         ("memory repairs", "repairs"),
     ):

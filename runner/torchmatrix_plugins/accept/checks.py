@@ -11,7 +11,7 @@ from typing import Any
 from torchmatrix.analysis import gpu_specs, intervals
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import median_of
-from torchmatrix.analysis.intervals import Interval, Moments, Prior
+from torchmatrix.analysis.intervals import NO_PRIOR, Interval, Moments, Prior
 from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.facts import alike
@@ -27,6 +27,7 @@ _LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 PCIE = re.compile(r"gen([1-9]) x([1-9]\d?) \(max gen([1-9]) x([1-9]\d?)\)")
 BEYOND = 1.02
 """A figure above the device's limit by this ratio is none."""
+PEER_COPY, _TO = "peer-copy", " to "
 _FAILED = ("crashed", "numerics", "timeout")
 """Outcomes of a launch that a healthy server doesn't have; all others are about what was asked for."""
 
@@ -66,6 +67,16 @@ class Check:
     is_of_several: bool = False
     stack: str = ""
     names_stack: bool = False
+
+    @property
+    def is_of_pair(self) -> bool:
+        """Check whether two GPUs copied to each other: the figure of one direction, whose siblings are the other pairs."""
+        return self.model == PEER_COPY and self.count == 2 and self.place is not None
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Return the devices that it is about: those of a pair, else one."""
+        return tuple(self.device.split(_TO)) if self.is_of_pair else (self.device,)
 
     @property
     def name(self) -> str:
@@ -153,11 +164,13 @@ def _of_cell(cell: Cell[LaunchRow], launches: Sequence[Launch]) -> Iterator[Chec
         failed: dict[str, Any] = {"device": row.devices, "place": None, "value": math.nan, "outcome": outcome}
         yield Check(**common, **failed, key=key_of(told, None), launches=launches)
     elif row.count > 1 and ranks and len(ranks) == len(cell.ok):
+        is_pair = (row.model, row.count) == (PEER_COPY, 2)  # its median is that of two, of which nobody knows which is right
         for number, name in enumerate(row.device_list):
             rates = [rank[number] for rank in ranks]
-            ratios = [rank[number] / median_of(rank) for rank in ranks]
+            ratios = [] if is_pair else [rank[number] / median_of(rank) for rank in ranks]
+            device = _TO.join([name, row.device_list[1 - number]]) if is_pair else name
             yield Check(
-                **common, device=name, place=number, key=key_of(told, number), value=median_of(rates), launches=ok,
+                **common, device=device, place=number, key=key_of(told, number), value=median_of(rates), launches=ok,
                 figure=_moments(rates, cell.prior("throughput"), cell.moments()), ratios=ratios, limit=_limit(told, number),
             )  # fmt: skip
     else:
@@ -189,11 +202,26 @@ def key_of(launch: Launch, place: int | None) -> dict[str, str]:
     the stack, and how many take part; of a CPU its name and how many threads a process has. `place`: None of all together.
     """
     key = {"devices": str(launch.devices.count), "stack": launch.stack.name}
+    if (launch.workload.model, launch.devices.count) == (PEER_COPY, 2):
+        key["between"] = link_of_pair(launch)
     if not launch.devices.gpus:
         return key | {"device": str(launch.host.get("cpu") or "unknown CPU"), "threads": str(launch.devices.threads)}
     gpus = launch.devices.gpus
     each = list(map(_key_of_gpu, gpus if place is None else [gpus[min(place, len(gpus) - 1)]]))
     return key | {name: " + ".join(dict.fromkeys(sorted(one[name] for one in each))) for name in each[0]}
+
+
+def link_of_pair(launch: Launch) -> str:
+    """Return the kind of link between a launch's two GPUs: "NV" for any number of NVLinks, "unknown" if it isn't recorded."""
+    links: Any = launch.host.get("links")
+    first, second = launch.devices.indices[:2]
+    label = str(links[first][second]) if is_square(links, max(first, second)) else "unknown"
+    return label.rstrip("0123456789")
+
+
+def is_square(table: Any, last: int) -> bool:
+    """Check whether a table of GPUs has a row and a column for each up to the `last`."""
+    return bool(table) and len(table) > last and all(len(row) > last for row in table)
 
 
 def _key_of_gpu(gpu: Gpu) -> dict[str, str]:
@@ -228,8 +256,10 @@ def _limit(launch: Launch, place: int) -> float:
         return math.nan
     gpu, workload = launch.devices.gpus[min(place, len(launch.devices.gpus) - 1)], launch.workload
     facts = spec_of(gpu)
-    if workload.model == "gemm" and facts:
-        return (gpu_specs.peak_flops(facts, workload.precision) or math.nan) / 1e12
+    if workload.model == "gemm":
+        units = launch.seen_devices[place].multiprocessors if place < len(launch.seen_devices) else None
+        by_clock = gpu_specs.most_flops(gpu.capability, workload.precision, units, gpu.clocks_max_mhz)
+        return (by_clock or (gpu_specs.peak_flops(facts, workload.precision) if facts else None) or math.nan) / 1e12
     if workload.model in ("triad", "copy"):
         return _bandwidth(gpu, facts)
     link = PCIE.match(gpu.pcie or "")
@@ -296,7 +326,7 @@ def judged(
             check,
             reference=_first(decides, check) or siblings[number] or _first(last, check),
             beside=[reference for find in beside if (reference := find(check))],
-            alone=alone.get(number, ()) if check.count == 1 else (),
+            alone=alone.get(number, ()) if check.count == 1 or check.is_of_pair else (),
         )
         for number, check in enumerate(checks)
     ]
@@ -338,23 +368,28 @@ def _siblings(checks: Sequence[Check], groups: Groups) -> dict[int, Reference | 
     within each launch, or each alone.
     """
     figures = {key: [checks[n].ratio or checks[n].figure for n in numbers] for key, numbers in groups.items()}
-    prior = judging.prior_of(list(figures.values()))
+    of_pairs = {key for key, numbers in groups.items() if checks[numbers[0]].is_of_pair}  # one weak GPU is in many of them
+    prior = judging.prior_of([group for key, group in figures.items() if key not in of_pairs])
     references: dict[int, Reference | None] = dict.fromkeys(range(len(checks)))
     for key, numbers in groups.items():
-        found = judging.siblings(figures[key], prior)
+        apart = judging.apart([checks[n].ends for n in numbers]) if key in of_pairs else None
+        found = judging.siblings(figures[key], NO_PRIOR if apart else prior, apart)
         for number, reference in zip(numbers, found, strict=True):
-            source = f"the median of the {reference.others} other devices" if reference else ""
+            others = "directions between other GPUs" if apart else "other devices"
+            source = f"the median of {reference.others if apart else f'the {reference.others}'} {others}" if reference else ""
             references[number] = reference and replace(reference, source=source)
     return references
 
 
 def _groups(checks: Sequence[Check]) -> Groups:
-    """Return the numbers of the checks whose devices are siblings: alike, at one operation, at one moment or each alone."""
+    """Return the numbers of the checks whose devices are siblings: alike, at one operation, at one moment, or each alone or
+    in pairs.
+    """
     groups: Groups = {}
     for number, check in enumerate(checks):
         if check.place is not None and check.model not in TOGETHER:
-            alike = tuple(value for name, value in check.key.items() if name in ("device", "memory", "partition"))
-            together = check.devices if check.count > 1 else ""
+            alike = tuple(value for name, value in check.key.items() if name in ("device", "memory", "partition", "between"))
+            together = check.devices if check.count > 1 and not check.is_of_pair else ""
             groups.setdefault((check.machine, check.stack, check.operation, check.count, together, alike), []).append(number)
     return groups
 

@@ -2,9 +2,9 @@
 
 A check passes if its whole interval lies above the bound, and fails if it lies below. What lies above a bound that is lower
 than the share, since others differ so much, is undecided; so is what is far below their better quarter: the others'
-median may be that of weak devices. The bound is a share of the reference's
-lower edge or, where other devices or machines show how much healthy ones differ, what a healthy one all but surely exceeds (and
-at most 1 - TOLERATED), whichever is higher: devices that are alike tell a weak one below 5 %.
+median may be that of weak devices. The bound is a share of the reference's lower edge; where other devices or machines show how
+much healthy ones differ, it is instead what a healthy one all but surely exceeds, and at most 1 - TOLERATED: devices that are
+alike tell a weak one below 5 %, and healthy ones that differ much don't fail by the share.
 
 The bound is corrected for all checks, at WRONGLY / K one-sided for K of them (Bonferroni), so that a healthy server fails in
 one of a hundred acceptances at most: the figures of healthy devices scatter by their errors, too, so that their own intervals
@@ -12,7 +12,7 @@ need no correction (95 %). Held against a figure without scatter, the interval i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +38,10 @@ FEWEST_LAUNCHES = 3
 """As many launches are made where one has no interval."""
 FEWEST_SIBLINGS = 2
 """Other devices that are needed to tell a weak one: of two devices nobody knows which is right."""
+OF_A_DIRECTION = 0.5
+"""What a direction between two GPUs says of how much healthy ones differ, beside one of GPUs that are in no other: half."""
+FEWEST_APART = 6
+"""Directions between other GPUs that show how much healthy ones differ: those of five GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +82,7 @@ class Reference:
             return bound
         spread = self.scatter * math.sqrt(1 + 1 / self.others)
         weakest = self.log - intervals.student(self.scatter_freedom, 1 - level) * spread
-        return max(bound, min(weakest, self.log + math.log(1 - TOLERATED)))
+        return min(weakest, self.log + math.log(1 - TOLERATED))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,29 +147,49 @@ def _needed(figure: Moments, distance: float, level: float) -> int | None:
     return None
 
 
-def siblings(figures: Sequence[Moments | None], prior: Prior = intervals.NO_PRIOR) -> list[Reference | None]:
+def siblings(
+    figures: Sequence[Moments | None], prior: Prior = intervals.NO_PRIOR, counts: Sequence[Sequence[bool]] | None = None
+) -> list[Reference | None]:
     """Return for each device its reference: the median of the others, which scatter as they do, and as `prior` knows of the
-    groups of other checks. None with fewer than FEWEST_SIBLINGS others.
+    groups of other checks. `counts`: for each which of them are others of it; by default all but itself. None with fewer than
+    FEWEST_SIBLINGS others.
     """
     references: list[Reference | None] = []
     for place in range(len(figures)):
-        others = [figure for number, figure in enumerate(figures) if figure is not None and number != place]
-        references.append(among(others, SIBLINGS, prior) if len(others) >= FEWEST_SIBLINGS else None)
+        others = [
+            figure for number, figure in enumerate(figures)
+            if figure is not None and (counts[place][number] if counts else number != place)
+        ]  # fmt: skip
+        alone = 1.0 if counts is None else OF_A_DIRECTION
+        references.append(among(others, SIBLINGS, prior, alone=alone) if len(others) >= FEWEST_SIBLINGS else None)
     return references
 
 
-def among(others: Sequence[Moments], kind: str, prior: Prior = intervals.NO_PRIOR, source: str = "") -> Reference:
+def apart(ends: Sequence[Collection[str]]) -> list[list[bool]]:
+    """Return for each pair of devices which others are held against it: those with none of its devices, either of which may be
+    weak; where these are few, all but itself. `ends`: the devices of each.
+    """
+    rows = [[not {*own} & {*other} for other in ends] for own in ends]
+    return [
+        row if sum(row) >= FEWEST_APART else [place != number for place in range(len(ends))] for number, row in enumerate(rows)
+    ]
+
+
+def among(
+    others: Sequence[Moments], kind: str, prior: Prior = intervals.NO_PRIOR, source: str = "", alone: float = 1.0
+) -> Reference:
     """Return the reference that healthy devices or machines make together: their median, and how much they scatter.
 
     What scatters is their true speed and, in what was measured of them, the error of that: the variance of their figures holds
-    both, which widens the bound rather than narrowing it. One weak device among them changes neither much.
+    both, which widens the bound rather than narrowing it. One weak device among them changes neither much. `alone`: how much
+    each of them says that no other does.
     """
     logs = [other.log for other in others]
     if len(logs) < 2:
         (one,) = others
         error, own = math.sqrt(one.squared_error), one.freedom + one.shared
         return Reference(kind=kind, log=one.log, error=error, freedom=own, source=source)
-    freedom = _freedom(logs)
+    freedom = max(1.0, alone * _freedom(logs))
     scatter = math.sqrt(prior.moderated(_robust(logs), freedom))
     known = freedom + prior.freedom
     return Reference(

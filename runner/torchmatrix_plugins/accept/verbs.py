@@ -50,6 +50,7 @@ def accept(
         typer.Option("--matrix", metavar="FILE", help="Another matrix than the preset accept.", callback=options.a_matrix),
     ] = None,
     each: Annotated[bool, typer.Option("--each", help="Measure each device alone, too, not only the first.")] = False,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Measure the copies of each pair of GPUs, too.")] = False,
     baseline: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="Hold it against other machines (--write-baseline).")
     ] = None,
@@ -92,10 +93,10 @@ def accept(
 
     volume = volume_of(quiet, verbose)
     held = baselines.read(baseline) if baseline else None
-    if runs and (quick or burn_in or until_decided or matrix or each or new or anyway or engine != "auto"):
+    if runs and (quick or burn_in or until_decided or matrix or each or pairs or new or anyway or engine != "auto"):
         raise BadInput("RUN is judged as it is: nothing is measured", hint="leave out the run, or the options that measure")
-    if matrix and (quick or each):
-        raise BadInput("--matrix says itself what is measured", hint="leave out --quick and --each, or --matrix")
+    if matrix and (quick or each or pairs):
+        raise BadInput("--matrix says itself what is measured", hint="leave out --quick, --each and --pairs, or --matrix")
     if write_baseline:  # before an hour of measuring
         _refuse_old(write_baseline)
     _refuse_one_name(output, junit, nccl_tests, write_baseline)
@@ -105,7 +106,7 @@ def accept(
         list_runs(store := Results(results))
         folders = select_each(store, runs)
     else:
-        asked = _matrix(quick, matrix, each)
+        asked = [_matrix(quick, matrix, each), *([_of_pairs()] if pairs else [])]
         folders = _measured(asked, burn_in, until_decided, rules, engine, results, new, anyway, volume)
         store = Results(results)
     notes: list[str] = []
@@ -183,11 +184,29 @@ def _matrix(quick: bool, path: Path | None, each: bool) -> "Matrix":
     return matrix_file.parse(text, name=f"preset {name}")
 
 
+def _of_pairs() -> "Matrix":
+    """Return the matrix of the copies between each pair of this machine's GPUs."""
+    from itertools import combinations
+
+    from torchmatrix.machine.host import detect
+    from torchmatrix.matrix import matrix_file, variants
+    from torchmatrix_plugins.accept import judging
+
+    number = len(detect().gpus)
+    if number <= judging.FEWEST_SIBLINGS:
+        raise BadInput(f"--pairs needs three GPUs: this machine has {number}", hint="leave --pairs out")
+    every = [list(pair) for pair in combinations(range(number), 2)]
+    text = re.sub(r"(?m)^lists = \[.*\]$", f"lists = {every}", variants.preset_text("accept-pairs"))
+    return matrix_file.parse(text, name="preset accept-pairs")
+
+
 def _measured(
-    matrix: "Matrix", burn_in: float | None, until_decided: bool, rules: Rules, engine: str, results: Path, new: bool,
-    anyway: bool, volume: Volume,
+    matrices: "Sequence[Matrix]", burn_in: float | None, until_decided: bool, rules: Rules, engine: str, results: Path,
+    new: bool, anyway: bool, volume: Volume,
 ) -> "list[RunFolder]":  # fmt: skip
-    """Measure an acceptance, and with `until_decided` what of it is undecided again. Raises ToolError."""
+    """Measure the matrices of an acceptance, the first for as long as a burn-in takes, and with `until_decided` what of them is
+    undecided again. Raises ToolError.
+    """
     from torchmatrix.cli.measured import measure_here, refuse_nothing
     from torchmatrix.machine.host import detect
     from torchmatrix.matrix import matrix_file
@@ -200,27 +219,30 @@ def _measured(
         host = detect()
         baselines.refuse_others(rules.baseline, {gpu.name for gpu in host.gpus} or {host.cpu or "unknown CPU"})
     folders: list[RunFolder] = []
-    globs: list[str] = []
-    for _ in range(_MOST_RUNS if until_decided else 1):
-        s = session.without_locks(session.assemble(matrix, {}, results, engine, globs, []))
-        if not folders:
-            refuse_nothing(s)
-        if burn_in:
-            once = plan.total_seconds([(cell, 1) for cell in s.plan.cells], [], {})
-            rounds = max(matrix.method.launches, int(burn_in * 3600 / once))
-            long = matrix_file.under(matrix, Request(launches=rounds))
-            s = session.without_locks(session.assemble(long, {}, results, engine, globs, []))
-        done = measure_here(s, options.REPORT, new=new or bool(folders), beside=anyway, volume=volume)
-        folders.append(done.folder)
-        if done.stopped_by:
-            raise done.stopped_by
-        if not until_decided:
-            break
-        undecided = {check.operation for check in _judge(_by_machine(folders), rules, []).checks if check.judged.more}
-        if not undecided:
-            break
-        say(f"{count(len(undecided), 'operation')} undecided", volume)
-        globs = sorted(f"*/{operation}/*" for operation in undecided)
+    undecided: set[str] | None = None
+    for turn in range(_MOST_RUNS if until_decided else 1):
+        for number, matrix in enumerate(matrices):
+            again = {workload.id for workload in matrix.workloads} & (undecided or set())
+            if turn and not again:
+                continue
+            globs = sorted(f"*/{operation}/*" for operation in again)
+            s = session.without_locks(session.assemble(matrix, {}, results, engine, globs, []))
+            if not turn:
+                refuse_nothing(s)
+            if burn_in and not number:
+                once = plan.total_seconds([(cell, 1) for cell in s.plan.cells], [], {})
+                rounds = max(matrix.method.launches, int(burn_in * 3600 / once))
+                long = matrix_file.under(matrix, Request(launches=rounds))
+                s = session.without_locks(session.assemble(long, {}, results, engine, globs, []))
+            done = measure_here(s, options.REPORT, new=new or turn > 0, beside=anyway, volume=volume)
+            folders.append(done.folder)
+            if done.stopped_by:
+                raise done.stopped_by
+        if until_decided:
+            undecided = {check.operation for check in _judge(_by_machine(folders), rules, []).checks if check.judged.more}
+            if not undecided:
+                break
+            say(f"{count(len(undecided), 'operation')} undecided", volume)
     return folders
 
 

@@ -144,6 +144,7 @@ typedef struct { uint64_t correctable, uncorrectable, deferred, reserved[5]; } E
 
 int amdsmi_get_gpu_total_ecc_count(Gpu gpu, Errors *told) {
     memset(told, 0, sizeof *told);
+    told->correctable = (uint64_t)number(gpu->number, "ecc_corrected", 0);
     told->uncorrectable = (uint64_t)number(gpu->number, "ecc_errors", 0);
     return trouble(gpu, "ecc");
 }

@@ -60,9 +60,9 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long 
 }
 
 int nvmlDeviceGetTotalEccErrors(Device device, unsigned kind, unsigned counter, unsigned long long *errors) {
-    (void)kind, (void)counter;
+    (void)counter;
     unsigned count = 0;
-    int code = whole(device, "ecc_errors", &count);
+    int code = whole(device, kind == 0 ? "ecc_corrected" : "ecc_errors", &count); /* NVML_MEMORY_ERROR_TYPE_CORRECTED */
     *errors = count;
     return code;
 }

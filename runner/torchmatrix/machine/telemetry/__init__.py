@@ -16,9 +16,9 @@ Reading = dict[str, Any]
 temperature_celsius, memory_temperature_celsius, sm_clock_mhz, memory_clock_mhz, clock_mhz (of a CPU), pcie_generation (of the
 link as it is now), power_watts, power_limit_watts, utilization_percent, busy_cpus (how many logical CPUs' worth of work),
 steal_percent (what a hypervisor took from a CPU), memory_used_bytes, energy_joules (a counter that only grows), ecc_uncorrected
-(a counter), throttle_count (a counter of thermal events), quota_periods and quota_seconds (counters: how often and how long the
-quota of our control group made processes wait for CPUs), reasons (a list of words: why the clock is below its maximum),
-processes (a list of process ids that use the device, as the host sees them), error (why the device could not be read).
+and ecc_corrected (counters), throttle_count (a counter of thermal events), quota_periods and quota_seconds (counters: how often
+and how long the quota of our control group made processes wait for CPUs), reasons (a list of words: why the clock is below its
+maximum), processes (a list of process ids that use the device, as the host sees them), error (why it could not be read).
 """
 
 SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"})

@@ -54,6 +54,7 @@ _PATHS = {
     "utilization_percent": ("activity.gfx_activity", "usage.gfx_activity"),
     "memory_used_bytes": ("memory.vram_used", "mem_usage.used_vram"),  # "MB" that are MiB
     "ecc_uncorrected": ("ecc.uncorrectable_count", "ecc.total_uncorrectable_count"),
+    "ecc_corrected": ("ecc.correctable_count", "ecc.total_correctable_count"),
 }
 """The paths of a key's value: in the library's answers (by their names in _CALLS), or in an entry of amd-smi metric --json."""
 

@@ -152,8 +152,14 @@ def _reasons(nvml: Any, handle: Any) -> list[str]:
     return [REASONS.get(bit, f"bit_0x{bit:x}") for bit in bits]
 
 
-def _uncorrected(nvml: Any, handle: Any) -> Any:
-    return _available(nvml.nvmlDeviceGetTotalEccErrors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC))
+def _memory_errors(kind: str) -> Callable[[Any, Any], Any]:
+    """Return what reads the memory errors of a kind since the driver was loaded."""
+
+    def read(nvml: Any, handle: Any) -> Any:
+        kinds = getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}")
+        return _available(nvml.nvmlDeviceGetTotalEccErrors(handle, kinds, nvml.NVML_VOLATILE_ECC))
+
+    return read
 
 
 def _processes(nvml: Any, handle: Any) -> list[int]:
@@ -175,6 +181,7 @@ _FIELDS: dict[str, Callable[[Any, Any], Any]] = {
     "memory_used_bytes": lambda nvml, handle: _available(nvml.nvmlDeviceGetMemoryInfo(handle).used),
     "energy_joules": lambda nvml, handle: _thousandth(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)),
     "reasons": _reasons,
-    "ecc_uncorrected": _uncorrected,
+    "ecc_uncorrected": _memory_errors("UNCORRECTED"),
+    "ecc_corrected": _memory_errors("CORRECTED"),
     "processes": _processes,
 }
