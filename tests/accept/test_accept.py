@@ -15,6 +15,7 @@ from support.accepted import H100, MI300X, RTX_4090, Server, write
 from support.records import write_run
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launches_below
+from torchmatrix_plugins.accept import baselines
 from torchmatrix_plugins.accept import checks as accept_checks
 
 HEALTHY = Server()
@@ -242,6 +243,43 @@ def test_a_fleet_is_judged_by_the_others_and_the_machine_that_differs_is_named(t
     assert done.returncode == 5 and len(found) == 8
     assert all("h100-3" in check["name"] and check["operation"].startswith("triad") for check in found)
     assert all(0.88 < check["ratio"] < 0.92 and check["reference"]["kind"] == "baseline" for check in found)
+
+
+ALL_WEAK = {("gemm", place): 0.85 for place in range(8)}
+
+
+def test_a_machine_is_known_by_its_identity_and_not_by_its_folder(torchmatrix: Command, tmp_path: Path) -> None:
+    """Two servers of one name; one of them gathered under another folder; and one that was renamed."""
+    baseline = tmp_path / "baseline.json"
+    first = replace(HEALTHY, name="node", work=("gemm", "triad"))
+    write(tmp_path / "one", first, identity="1111")
+    write(tmp_path / "two", replace(first, seed=9, slow=ALL_WEAK), identity="2222")
+    write(tmp_path / "both", first, identity="1111")
+    write(tmp_path / "both", replace(first, name="node-2222", seed=9, slow=ALL_WEAK), identity="2222")
+    words = ("--write-baseline", str(baseline), "--results", str(tmp_path / "both"), "--output", str(tmp_path / "a"))
+    torchmatrix("accept", "all", *words)
+    assert len(failed(judged(torchmatrix, tmp_path / "two", "--baseline", str(baseline), code=5))) == 8
+    record = judged(torchmatrix, tmp_path / "one", "--baseline", str(baseline))
+    assert not failed(record) and record["notes"] == []
+    text = baseline.read_text().replace('"torchmatrix_baseline": 2', '"torchmatrix_baseline": 1')
+    baseline.write_text(text.replace(baselines._digest("1111"), baselines._digest("node")))
+    record = judged(torchmatrix, tmp_path / "one", "--baseline", str(baseline))
+    assert {c["reference"]["kind"] for c in record["checks"] if c["operation"].startswith("gemm")} == {"siblings"}
+    write(tmp_path / "renamed", replace(first, name="alpha", seed=9, slow=ALL_WEAK), identity="3333")
+    write(tmp_path / "renamed", replace(first, name="beta", seed=10, slow=ALL_WEAK), identity="3333")
+    done = torchmatrix("accept", "all", "--json", "--results", str(tmp_path / "renamed"), "--output", str(tmp_path / "b"))
+    kinds = {check["reference"]["kind"] for check in json.loads(done.stdout)["checks"] if check["reference"]}
+    assert kinds == {"siblings"}  # never its own earlier run under another name
+
+
+def test_machines_without_a_counterpart_among_the_others_are_told_why(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(work=("gemm",), name="eight"))
+    write(tmp_path / "results", Server(work=("gemm",), name="four", count=4, slow={("gemm", 1): 0.9}))
+    done = torchmatrix("accept", "all", "--json", "--results", str(tmp_path / "results"), "--output", str(tmp_path / "a"))
+    assert json.loads(done.stdout)["notes"] == [
+        "eight: 8 of 8 checks are held against no other machine: others have devices 4, here 8",
+        "four: 4 of 4 checks are held against no other machine: others have devices 8, here 4",
+    ]
 
 
 def test_a_figure_of_failed_launches_is_none_and_a_wrong_result_fails(torchmatrix: Command, tmp_path: Path) -> None:

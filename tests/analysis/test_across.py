@@ -239,7 +239,7 @@ def test_geometric_means_count_what_is_missing_and_why(tmp_path: Path) -> None:
         tmp_path, a=("4090", [launch(100.0, job=job) for job in jobs]),
         b=("h100", [launch(200.0, job=jobs[0]), launch(800.0, job=jobs[1]), launch(0.1, job=jobs[2], outcome="oom")]),
     )  # fmt: skip
-    means = across.relative_means(across.relative_table(CellIndex(table), "4090").table)
+    means = across.relative_means(across.relative_table(CellIndex(table), "4090"))
     assert [(row.gpu, row.count, row.n, row.missing, row.missing_why) for row in means] == [
         ("RTX 4090", 1, 4, 0, ""), ("H100 SXM5 80GB", 1, 2, 2, "1 oom, 1 not measured"),
     ]  # fmt: skip

@@ -92,8 +92,10 @@ class Server:
         ]  # fmt: skip
 
 
-def write(root: Path, server: Server, edit: Callable[[dict[str, Any]], None] = lambda line: None) -> RunFolder:
-    """Write the run of an acceptance of a server; `edit` may change each line."""
+def write(
+    root: Path, server: Server, edit: Callable[[dict[str, Any]], None] = lambda line: None, identity: str = ""
+) -> RunFolder:
+    """Write the run of an acceptance of a server; `edit` may change each line. `identity`: of the machine; else by its name."""
     random, places = Random(server.seed), list(range(server.count))
     links = [["X" if a == b else "NV18" for b in places] for a in places]
     host = {
@@ -116,7 +118,7 @@ def write(root: Path, server: Server, edit: Callable[[dict[str, Any]], None] = l
             factor = RATES["peer-copy"] * server.slow_pairs.get(pair, 1.0)
             launches.append(_launch(server, host, "peer-copy", pair))
             files.append(("peer-copy", pair, number + 1, [factor * (1 + random.gauss(0, server.within)) for _ in pair]))
-    run = write_run(root, launches, host=host, folder=server.name, machine=f"id-{server.name}")
+    run = write_run(root, launches, host=host, folder=server.name, machine=identity or f"id-{server.name}")
     for name, used, number, rates in files:
         (path,) = run.path.glob(f"*/{_id(name)}/gpu{'+'.join(map(str, used))}/round{number}-try1.jsonl")
         lines = [json.loads(line) for line in path.read_text().splitlines()]

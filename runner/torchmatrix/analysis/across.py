@@ -7,8 +7,8 @@ a second machine tells more about the model than any number of launches on the f
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec import Struct, structs
@@ -39,7 +39,15 @@ from torchmatrix.analysis.rows import (
     task_of,
     work_differences,
 )
-from torchmatrix.analysis.verdicts import MeanRatio, Significance, as_mean, judged, mean_of_machines, mean_ratio
+from torchmatrix.analysis.verdicts import (
+    MeanRatio,
+    Significance,
+    as_mean,
+    judged,
+    mean_of_machines,
+    mean_of_ratios,
+    significance_of,
+)
 from torchmatrix.core.errors import BadInput
 
 # Choose the cells to compare: one for each machine, stack, job and number of devices.
@@ -147,10 +155,12 @@ def over_baseline(cells: Sequence[Cell], base: Sequence[Cell]) -> tuple[Pair, st
     if len(shared) == len(cells) == len(base):
         return ITSELF, ""
     if shared:
-        return Pair(value=cells[0].estimate().value / _mean(base)), ""
+        return Pair(value=_figure(cells[0]) / _mean(base)), ""
     if len(cells) > 1 and len(base) > 1:
-        above, below = ([cell.estimate().value for cell in side] for side in (cells, base))
-        return pair(above, below), MACHINES
+        above, below = (list(map(_figure, side)) for side in (cells, base))
+        is_disturbed = [any(cell.disturbed for cell in side) for side in (cells, base)]
+        looks = max(cell.looks for cell in (*cells, *base))
+        return replace(pair(above, below), disturbed=is_disturbed[0] != is_disturbed[1], looks=looks), MACHINES
     if len(base) > 1:
         return _over_mean(cells[0], base), LAUNCHES
     if len(cells) > 1:
@@ -163,14 +173,20 @@ def _over_mean(cell: Cell, others: Sequence[Cell]) -> Pair:
     above, parts = cell.moments(), [other.moments() for other in others]
     if above and all(parts):
         return pair_over_sum(above, [part for part in parts if part]).scaled(len(others))
-    return Pair(value=cell.estimate().value / _mean(others))
+    return Pair(value=_figure(cell) / _mean(others))
 
 
 def _mean(cells: Sequence[Cell]) -> float:
-    return sum(cell.estimate().value for cell in cells) / len(cells)
+    return sum(map(_figure, cells)) / len(cells)
+
+
+def _figure(cell: Cell) -> float:
+    """Return the figure of a machine in a ratio: the geometric mean of its launches, as in all ratios (pairs.py)."""
+    return geometric_mean(cell.samples).value
 
 
 NOT_MEASURED = "not measured"
+ALONE = Significance()
 
 
 class RelativeRow(FleetRow, frozen=True, kw_only=True):
@@ -186,6 +202,7 @@ class RelativeRow(FleetRow, frozen=True, kw_only=True):
     baseline_machines: int
     baseline_n: int
     baseline_throughput: float
+    baseline_work: str | None
     stack_match: str | None
     ratio: float = math.nan
     ratio_low: float = math.nan
@@ -211,7 +228,8 @@ class RelativeMean(Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relative:
     """The table of ratios to a GPU. `table`: its rows. `baseline`: the GPU. `batch`: same or own. `refused`: what is not
-    compared, and why. `pairs`: the ratios of the rows that stand for their GPUs, without the baseline's own.
+    compared, and why. `pairs`: the ratios of the rows that stand for their GPUs, without the baseline's own; `significance`: at
+    which they are judged.
     """
 
     table: list[RelativeRow]
@@ -219,39 +237,63 @@ class Relative:
     batch: str
     refused: tuple[Refused, ...]
     pairs: tuple["OfGpu", ...] = ()
+    significance: Significance = ALONE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfGpu:
-    """The ratio of a GPU's figure to the baseline's. For both sides `sides`: their cells; `moments`: over their launches;
-    `machines`: the logarithm of each machine's figure.
-    """
+    """The ratio of a GPU's figure to the baseline's, with the cells of both `sides` that ran."""
 
     gpu: str
     count: int
-    ratio: float
-    sides: tuple[Hashable, Hashable]
-    moments: tuple[Moments | None, Moments | None]
-    machines: tuple[Mapping[str, float], Mapping[str, float]]
+    pair: Pair
+    sides: tuple[tuple[Cell, ...], tuple[Cell, ...]]
+
+    @property
+    def machines(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the machines of both sides."""
+        above, below = (frozenset(cell.machine for cell in side) for side in self.sides)
+        return above, below
+
+    def of_machine(self, side: int, name: str) -> float:
+        """Return the logarithm of a machine's figure."""
+        return math.log(geometric_mean([_figure(cell) for cell in self.sides[side] if cell.machine == name]).value)
 
 
-def mean_over(pairs: Sequence[OfGpu], level: Significance) -> MeanRatio:
-    """Return the geometric mean of these ratios.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuMean:
+    """The geometric mean of a GPU's ratios to another one as a Pair; `of`: the ratios that count in it."""
+
+    pair: Pair
+    of: tuple[OfGpu, ...]
+
+    def at(self, level: Significance) -> MeanRatio:
+        """Return it with its verdict at this level."""
+        return as_mean(self.pair, [item.pair.value for item in self.of], level)
+
+
+def mean_over(pairs: Sequence[OfGpu]) -> GpuMean:
+    """Return the geometric mean of these ratios; that of one is the ratio itself.
 
     It is over machines where several of both GPUs measured one of them: each machine then counts once, by its own mean, since
     its cells share it, and only the ratios count that all these machines measured. Otherwise it is over launches of these
     machines. Raises ValueError without a pair.
     """
-    every = [{name for item in pairs for name in item.machines[side]} for side in (0, 1)]
-    common = [item for item in pairs if all(item.machines[side].keys() == every[side] for side in (0, 1))]
-    if common and all(len(names) > 1 for names in every):
-        above, below = (
-            [math.exp(mean_of([item.machines[side][name] for item in common])) for name in sorted(every[side])]
-            for side in (0, 1)
-        )
-        return as_mean(pair(above, below), [item.ratio for item in common], level)
-    moments_by_side = {side: moments for pair in pairs for side, moments in zip(pair.sides, pair.moments, strict=True)}
-    return mean_ratio([(*pair.sides, pair.ratio) for pair in pairs], moments_by_side, level)
+    every = [frozenset[str]().union(*(item.machines[side] for item in pairs)) for side in (0, 1)]
+    common = tuple(item for item in pairs if item.machines == (every[0], every[1]))
+    is_over_machines = bool(common) and all(len(names) > 1 for names in every)
+    counted = common if is_over_machines else tuple(pairs)
+    if len(counted) == 1:
+        return GpuMean(pair=counted[0].pair, of=counted)
+    if not is_over_machines:
+        moments = {_names(side): _moments(side) for item in pairs for side in item.sides}
+        ratios = [(_names(item.sides[0]), _names(item.sides[1]), item.pair.value) for item in pairs]
+        return GpuMean(pair=mean_of_ratios(ratios, moments), of=counted)
+    above, below = (
+        [math.exp(mean_of([item.of_machine(side, name) for item in common])) for name in sorted(every[side])] for side in (0, 1)
+    )
+    is_disturbed, looks = any(item.pair.disturbed for item in common), max(item.pair.looks for item in common)
+    return GpuMean(pair=replace(pair(above, below), disturbed=is_disturbed, looks=looks), of=counted)
 
 
 def relative_table(cells: CellIndex, baseline: str | None = None, batch: str = "same") -> Relative:
@@ -302,21 +344,30 @@ def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: st
         compared += [*new, *(_absent(gpu, cell, batch) for cell in uncovered)]
         refused += refusals(gpu, baseline, [item.differences for item in new if item.row.of_gpu])
     table = [item.row for item in compared]
+    level = significance_of([item.pair.chances for item in compared if item.row.of_gpu and item.row.level])
     for of_gpu in (True, False):
         family = [place for place, row in enumerate(table) if row.of_gpu == of_gpu and row.level]
         for place, told in zip(family, judged([compared[place].pair for place in family]), strict=True):
             table[place] = structs.replace(table[place], verdict=told.verdict, adjusted_p_value=told.adjusted_p_value)
     pairs = tuple(item.of_gpu for item in compared if item.of_gpu and item.row.gpu != baseline)
-    return Relative(table=table, baseline=baseline, batch=batch, refused=tuple(refused), pairs=pairs)
+    return Relative(table=table, baseline=baseline, batch=batch, refused=tuple(refused), pairs=pairs, significance=level)
 
 
-def relative_means(relative: Iterable[RelativeRow]) -> list[RelativeMean]:
-    """Return the geometric means of the ratios of the rows that stand for their GPUs, for each GPU and number of devices."""
-    groups = group_by((row for row in relative if row.of_gpu), lambda row: (row.gpu, row.count))
+NOT_BY_ALL = "not measured by all machines"
+
+
+def relative_means(relative: Relative) -> list[RelativeMean]:
+    """Return the geometric means of the ratios of the rows that stand for their GPUs, for each GPU and number of devices: of
+    those that count in their mean (mean_over).
+    """
+    pairs = group_by(relative.pairs, lambda item: (item.gpu, item.count))
     means = []
-    for (gpu, count), group in groups.items():
+    for (gpu, count), group in group_by((row for row in relative.table if row.of_gpu), lambda r: (r.gpu, r.count)).items():
         ratios = [row.ratio for row in group if not math.isnan(row.ratio)]
-        mean, why = geometric_mean(ratios), _counted(row.why for row in group)
+        left = [NOT_BY_ALL] * len(ratios)
+        if of_gpu := pairs.get((gpu, count)):
+            ratios = [item.pair.value for item in mean_over(of_gpu).of]
+        mean, why = geometric_mean(ratios), _counted([*(row.why for row in group), *left[len(ratios) :]])
         means.append(RelativeMean(
             gpu=gpu, count=count, ratio=mean.value, n=len(ratios), missing=len(group) - len(ratios), missing_why=why,
         ))  # fmt: skip
@@ -384,22 +435,14 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], uncovered: Se
     )  # fmt: skip
     of_gpu = None
     if side.of_gpu and not why:
-        sides = side.ran, [cell for cell in other if cell.samples]
-        of_gpu = OfGpu(
-            gpu=first.row.gpu, count=first.row.count, ratio=pair.value,
-            sides=(_names(sides[0]), _names(sides[1])), moments=(_moments(sides[0]), _moments(sides[1])),
-            machines=(_by_machine(sides[0]), _by_machine(sides[1])),
-        )  # fmt: skip
+        sides = tuple(side.ran), tuple(cell for cell in other if cell.samples)
+        of_gpu = OfGpu(gpu=first.row.gpu, count=first.row.count, pair=pair, sides=sides)
     return _Compared(row=row, differences=differences, pair=pair, of_gpu=of_gpu)
 
 
 def _names(cells: Sequence[Cell]) -> Hashable:
     """Return the machines and ids of the cells, sorted."""
     return tuple(sorted((cell.machine, cell.row.cell) for cell in cells))
-
-
-def _by_machine(cells: Sequence[Cell]) -> dict[str, float]:
-    return {cell.machine: mean_of([math.log(rate) for rate in cell.samples]) for cell in cells}
 
 
 def _moments(cells: Sequence[Cell]) -> Moments | None:
@@ -445,6 +488,7 @@ def _baseline_columns(cells: Sequence[Cell]) -> dict[str, Any]:
         "baseline_machines": sum(bool(cell.samples) for cell in cells),
         "baseline_n": sum(len(cell.samples) for cell in cells),
         "baseline_throughput": _rate(cells).value if cells else math.nan,
+        "baseline_work": cells[0].last.work if cells else None,
     }
 
 

@@ -188,11 +188,17 @@ def pair_by_rounds(above: Sequence[float], below: Sequence[float]) -> Pair:
 
 
 def pair_over_sum(above: intervals.Moments, parts: Sequence[intervals.Moments]) -> Pair:
-    """Return a geometric mean over the sum of others; the relative variances of the parts add (delta method)."""
+    """Return a geometric mean over the sum of others; the relative variances of the parts add (delta method). It is disturbed
+    where only one of both sides is.
+    """
     values = [math.exp(part.log) for part in parts]
     total = math.fsum(values)
     weights = [value / total for value in values]
     log = above.log - math.log(total)
     variance = above.squared_error + math.fsum(w**2 * part.squared_error for w, part in zip(weights, parts, strict=True))
     freedom = freedom_of((above, *parts), (1.0, *weights))
-    return Pair(value=math.exp(log), log=log, error=math.sqrt(variance), freedom=freedom)
+    return Pair(
+        value=math.exp(log), log=log, error=math.sqrt(variance), freedom=freedom,
+        jump=max(part.jump for part in (above, *parts)), looks=max(part.looks for part in (above, *parts)),
+        disturbed=above.disturbed != any(part.disturbed for part in parts),
+    )  # fmt: skip

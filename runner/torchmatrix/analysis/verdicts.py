@@ -268,6 +268,13 @@ class MeanRatio:
 def mean_ratio(
     pairs: Sequence[tuple[Hashable, Hashable, float]], moments: Mapping[Hashable, intervals.Moments | None], level: Significance
 ) -> MeanRatio:
+    """Return the geometric mean of the `pairs`: see mean_of_ratios. Raises ValueError without a pair."""
+    return as_mean(mean_of_ratios(pairs, moments), [ratio for *_, ratio in pairs], level)
+
+
+def mean_of_ratios(
+    pairs: Sequence[tuple[Hashable, Hashable, float]], moments: Mapping[Hashable, intervals.Moments | None]
+) -> Pair:
     """Return the geometric mean of the `pairs`: for each the cell, the one it is compared with, and their ratio.
 
     Its logarithm is a weighted sum of the cells' mean logarithms; a cell in several pairs is counted with all its weights
@@ -276,15 +283,14 @@ def mean_ratio(
     """
     if not pairs:
         raise ValueError("no ratio, no mean")
-    ratios = [ratio for _, _, ratio in pairs]
-    mean = Pair(value=intervals.geometric_mean(ratios).value)
+    mean = Pair(value=intervals.geometric_mean([ratio for *_, ratio in pairs]).value)
     weights = weights_of(pairs)
     of_cells = {cell: moments.get(cell) for cell in weights}
     if None not in of_cells.values():
         parts = [(weights[cell], figure) for cell, figure in of_cells.items() if figure]
         sides = [(moments.get(cell), moments.get(base)) for cell, base, _ in pairs]
         mean = weighted_pair(mean.value, parts, any(a and b and a.disturbed != b.disturbed for a, b in sides))
-    return as_mean(mean, ratios, level)
+    return mean
 
 
 def weights_of(pairs: Sequence[tuple[Side, Side, float]]) -> dict[Side, float]:

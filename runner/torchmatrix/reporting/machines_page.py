@@ -1,7 +1,8 @@
 """Machines compared -> one self-contained HTML file: who is how much faster, how each scales, what failed where."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def grids(relative: Relative) -> list[Grid]:
     """Build a grid for each number of devices on which two GPUs have a figure, fewest first; GPUs in the order of the table."""
     rows = [row for row in relative.table if row.of_gpu]
     gpus = tuple(dict.fromkeys(row.gpu for row in rows))
-    means = {(row.gpu, row.count): row for row in across.relative_means(relative.table)}
+    means = {(row.gpu, row.count): row for row in across.relative_means(relative)}
     tables = []
     for count in sorted({row.count for row in rows}):
         lines = _lines([row for row in rows if row.count == count], gpus)
@@ -73,15 +74,26 @@ def grids(relative: Relative) -> list[Grid]:
 
 
 def _lines(rows: Sequence[RelativeRow], gpus: Sequence[str]) -> tuple[Line, ...]:
-    by_job: dict[tuple[str, str], dict[str, RelativeRow]] = {}
+    """Return a line for each workload, software and work of the baseline's, and further ones where a GPU has several of them;
+    what the baseline lacks is by its release alone.
+    """
+    by_job: dict[tuple[str, ...], list[dict[str, RelativeRow]]] = {}
     for row in rows:
-        by_gpu = by_job.setdefault((row.workload, row.stack_class), {})
-        if row.gpu not in by_gpu or (row.n and not by_gpu[row.gpu].n):
-            by_gpu[row.gpu] = row
+        key = row.workload, row.stack_class, row.baseline_stack or "", row.baseline_work or ""
+        lines = by_job.setdefault(key, [])
+        line = next((line for line in lines if row.gpu not in line or (row.n and not line[row.gpu].n)), None)
+        if line is None:
+            lines.append(line := {})
+        line[row.gpu] = row
+    every = [(key, line) for key, lines in by_job.items() for line in lines]
+    named = Counter((workload, stack_class) for (workload, stack_class, *_), _ in every)
     return tuple(
-        Line(workload=workload, stacks=stacks, entries=tuple(by_gpu.get(gpu) for gpu in gpus))
-        for (workload, stacks), by_gpu in by_job.items()
-    )
+        Line(
+            workload=workload, stacks=stack if stack and named[workload, stack_class] > 1 else stack_class,
+            entries=tuple(line.get(gpu) for gpu in gpus),
+        )
+        for (workload, stack_class, stack, _), line in every
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -167,12 +179,14 @@ def compared(
 def shown_of(fleet: Fleet, relative: across.Relative, invented: bool = False) -> ComparedGpus:
     """Build the default view. `invented`: nobody measured the figures."""
     worth = [worth for _, worth in _cells(fleet) if worth]
-    return shown_of_gpus(Gpus(
+    made = shown_of_gpus(Gpus(
         cells=Cells(data=fleet.explorers.data), relative=relative,
         each=across.relative_to_each(fleet.sides, relative.batch),
         worth=worth, vendors=_vendors(fleet), price_list=fleet.price_list, noun="GPU" if fleet.has_models else "machine",
         source=INVENTED if invented else source_of(fleet),
     ))  # fmt: skip
+    doubts = "; ".join(doubt.brief for doubt in sections.flagged(fleet.cells))
+    return replace(made, answers=replace(made.answers, doubts=doubts))
 
 
 INVENTED = "Invented figures: nobody measured them."
@@ -222,6 +236,7 @@ def page_of(
         "baseline_gpu": relative.baseline,
         "batch": relative.batch,
         "grids": grids(relative),
+        "flags": sections.flagged(fleet.cells),
         "each_machine": [row for row in relative.table if not row.of_gpu],
         "refused": relative.refused,
     }

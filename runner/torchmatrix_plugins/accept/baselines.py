@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from torchmatrix_plugins.accept import judging
 from torchmatrix_plugins.accept.checks import BEYOND, Check
 from torchmatrix_plugins.accept.judging import Reference
 
-VERSION = 1
+VERSION, FORMER = 2, 1
+"""The version of the files; the former one knows machines by the folder of their runs."""
 FAR_BELOW = 0.2
 """A reference below this share of the device's limit is told: a unit may have slipped."""
 MOST_ERROR = 0.5
@@ -71,7 +72,7 @@ def read(path: Path) -> Baseline:
         raise BadInput(f"there is no baseline {path}", hint=_HINT) from None
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
         raise BadInput(f"{path} is no baseline: {shown(str(why))}", hint=_HINT) from None
-    if baseline.torchmatrix_baseline != VERSION:
+    if baseline.torchmatrix_baseline not in (VERSION, FORMER):
         raise BadInput(f"{path} has version {baseline.torchmatrix_baseline}; this torchmatrix reads {VERSION}", hint=_HINT)
     for number, entry in enumerate(baseline.entries):
         _refuse_impossible(path, entry, entry.limit)
@@ -138,7 +139,8 @@ def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
 
 def _whole(baseline: Baseline, checks: Sequence[Check], found: bool) -> Iterator[str]:
     """Yield what is to be said of a baseline as a whole. `found`: it has an operation on such a device."""
-    own, names = {_digest(check.machine) for check in checks}, [shown(entry.operation) for entry in baseline.entries]
+    own = {name for check in checks for name in _own(baseline, check)}
+    names = [shown(entry.operation) for entry in baseline.entries]
     missing = [check for check in checks if not any(is_of(entry, check) for entry in baseline.entries)]
     if found and missing:
         few = f"{len(missing)} of {count(len(checks), 'check')} {are(len(missing))}"
@@ -181,7 +183,7 @@ def finder(baseline: Baseline) -> Callable[[Check], Reference | None]:
 
     def find(check: Check) -> Reference | None:
         entry = next((entry for entry in baseline.entries if is_of(entry, check)), None)
-        others = [device for device in entry.devices if device.machine != _digest(check.machine)] if entry else []
+        others = [device for device in entry.devices if device.machine not in _own(baseline, check)] if entry else []
         if not others:
             return None
         machines = len({device.machine for device in others})
@@ -190,6 +192,24 @@ def finder(baseline: Baseline) -> Callable[[Check], Reference | None]:
         return found if machines >= FEWEST_MACHINES else replace(found, scatter=math.nan)
 
     return find
+
+
+def alone(baseline: Baseline, machines: Mapping[str, Sequence[Check]]) -> Iterator[str]:
+    """Yield of each machine how many of its checks no other machine among these has, and why."""
+    find = finder(baseline)
+    for name, checks in machines.items():
+        known = [check for check in checks if check.key and check.outcome == "ok"]
+        if missing := [check for check in known if find(check) is None]:
+            few, own = f"{len(missing)} of {count(len(known), 'check')}", _own(baseline, missing[0])
+            theirs = [entry for entry in baseline.entries if any(device.machine not in own for device in entry.devices)]
+            why = _unlike(msgspec.structs.replace(baseline, entries=theirs), missing)
+            yield f"{name}: {few} {are(len(missing))} held against no other machine{why.replace('it has', 'others have')}"
+
+
+def _own(baseline: Baseline, check: Check) -> set[str]:
+    """Return as what a baseline may know the machine of a check."""
+    former = {_digest(check.former)} if baseline.torchmatrix_baseline == FORMER else set()
+    return {_digest(check.identity)} | former
 
 
 def _digest(machine: str) -> str:
@@ -208,7 +228,7 @@ def of_checks(checks: Sequence[Check]) -> tuple[Baseline, int]:
     for check, reached in sound:
         told = check.launches[-1]
         device = Device(
-            machine=_digest(check.machine), device=check.device, log=reached.log,
+            machine=_digest(check.identity), device=check.device, log=reached.log,
             error=math.sqrt(reached.squared_error), launches=reached.launches, software=check.software,
             measured=utc(told.unix_seconds),
         )  # fmt: skip

@@ -40,7 +40,8 @@ class Check:
     `figure`: the moments of its launches, None of one launch; `ratio`: of its `ratios` to the others in the same launches.
     `limit`: what the device can do at most, in `unit` per second; NaN if unknown. `key`: what another machine must have, too,
     to be a reference. `beside`: further references, which decide nothing. `alone`: of a device that worked alone, a launch of
-    each other one.
+    each other one. `machine`: its label; `identity`: what tells it from others; `former`: its folder, by which version 1 of
+    baselines knows it.
     """
 
     operation: str
@@ -64,6 +65,8 @@ class Check:
     outcome: str = "ok"
     trouble: str = ""
     machine: str = ""
+    identity: str = ""
+    former: str = ""
     is_of_several: bool = False
     stack: str = ""
     names_stack: bool = False

@@ -248,19 +248,22 @@ def _measured(
 
 def _by_machine(folders: "Sequence[RunFolder]") -> "dict[str, list[Check]]":
     """Return the checks of each machine, of all its runs together: a launch that is repeated joins its group."""
+    from torchmatrix.analysis.machines import grouped
     from torchmatrix.facts.launch import Launch
     from torchmatrix.facts.reading import launches_below
     from torchmatrix_plugins.accept.checks import checks_of, not_launched
 
-    launches: dict[str, list[Launch]] = {}
-    for folder in folders:
-        found = [launch for launch in launches_below(folder.path) if isinstance(launch, Launch)]
-        launches.setdefault(folder.path.parent.name, []).extend(found)
-    machines, several = {}, len(launches) > 1
-    for name, found in launches.items():
-        checks = checks_of(found, name, several)
-        planned = [cell for folder in folders if folder.path.parent.name == name for cell in folder.read_record().planned]
-        machines[name] = [*checks, *not_launched(planned, {launch.cell for launch in found}, name, several)]
+    groups = grouped(folders)
+    machines, several = {}, len(groups) > 1
+    for machine, runs in groups:
+        found = [launch for run in runs for launch in launches_below(run.path) if isinstance(launch, Launch)]
+        planned = [cell for run in runs for cell in run.read_record().planned]
+        checks = [
+            *checks_of(found, machine.label, several),
+            *not_launched(planned, {launch.cell for launch in found}, machine.label, several),
+        ]
+        former = runs[0].path.parent.name
+        machines[machine.label] = [replace(check, identity=machine.id, former=former) for check in checks]
     return machines
 
 
@@ -289,7 +292,9 @@ def _judge(machines: "Mapping[str, Sequence[Check]]", rules: Rules, notes: list[
         notes += baselines.doubts(rules.baseline, every)
         decides.append(baselines.finder(rules.baseline))
     elif len(machines) > 1:
-        decides.append(baselines.finder(baselines.of_checks(every)[0]))
+        others = baselines.of_checks(every)[0]
+        notes += baselines.alone(others, machines)
+        decides.append(baselines.finder(others))
     last: list[Find] = [*([limit] if rules.of_limit else []), *([published.bound] if rules.published_decides else [])]
     return checks.judged(every, decides, last, beside, rules.looks)
 

@@ -292,7 +292,7 @@ def machine_rows(facts: Compared, relative: Relative) -> dict[str, list[Row]]:
         "machine_cells": _machine_cells(facts.cells, facts.price_list),
         "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in facts.scaling],
         "relative": [structs.asdict(row) | base for row in relative.table],
-        "relative_means": [structs.asdict(row) | no_limits | base for row in across.relative_means(relative.table)],
+        "relative_means": [structs.asdict(row) | no_limits | base for row in across.relative_means(relative)],
         "not_compared": [
             {
                 "gpu": pair.a, "baseline_gpu": pair.b, "field": pair.field, "cells": pair.rows,

@@ -45,11 +45,19 @@ def relative(gpus: Gpus) -> Chart | None:
         id="relative", nav=f"{gpus.noun} against {gpus.noun}", title=_relative_title(gpus),
         sub=f"Throughput over that of {gpus.relative.baseline} on as many devices, for the same workload and "
         f"{'batch' if gpus.relative.batch == 'same' else 'each at its own batch'}. Bar: the geometric mean over the workloads "
-        f"that both measured; strokes: the workloads. {gpus.rule.replace('It is', '± is').replace(' it is', ' ± is')}",
+        f"that both measured; strokes: the workloads.{_alone(gpus)} "
+        f"{gpus.rule.replace('It is', '± is').replace(' it is', ' ± is')}",
         panels=tuple((Panel(title=answers.of_each(gpus, count), unit=f"{gpus.relative.baseline} = 1×", rows=rows[count],
                             high=high, kind="rel", ticks=ticks),) for count in ends),
         legend=_legend(gpus),
     )  # fmt: skip
+
+
+def _alone(gpus: Gpus) -> str:
+    """Say which GPUs have no workload in common with the baseline."""
+    compared = {gpu for count in gpus.counts for gpu, _ in gpus.ranked(count)}
+    alone = [gpu for gpu in gpus.names if gpu not in compared]
+    return f" Nothing in common with it: {words.enumerated(alone)}." if alone else ""
 
 
 def _relative_title(gpus: Gpus) -> str:
@@ -94,8 +102,8 @@ def _standings_chart(gpus: Gpus, scope: Scope) -> Chart:
         id="fastest" if scope.name == "device" else f"fastest-{scope.name}", nav=scope.nav,
         instead_of="" if scope.name == "device" else "fastest", choice=scope.choice, title=_standings_title(gpus, scope),
         sub=" ".join(filter(None, (
-            f"{scope.sub} Each at its best PyTorch and batch in each setting of the legend; its bars lie over each "
-            "other and begin at zero. PyTorch and bs (batch): of the longest bar.",
+            f"{scope.sub} Each at its best PyTorch and {'batch' if gpus.relative.batch == 'same' else 'its largest batch'} in "
+            "each setting of the legend; its bars lie over each other and begin at zero. PyTorch, bs (batch): of the longest.",
             "Of several machines with one GPU the bar is their mean, the strokes are the machines." if several else "",
         ))),
         panels=panels, legend=tuple((number, answers.setting_in_words(setting)) for setting, number in colours.items()),
@@ -139,6 +147,9 @@ def _standing_bar(
     low, high, machines = _limits(gpus, scope, top)
     figures = [_figure(standing, setting, scope.column) for setting in reversed(settings)]
     limits = _limits_in_words(gpus, scope, standing.rows.get(settings[-1]))
+    if standing.is_apart:
+        layers = [(top.value(scope.column), 2)]
+        figures[0] = f"{words.short(top.value(scope.column))} with {answers.setting_in_words(setting_of(top))}"
     return Bar(
         label=standing.who, value=top.value(scope.column), low=low, high=high, layers=tuple(sorted(layers, reverse=True)),
         strokes=machines, figures=(figures[0], limits, *figures[1:], gpus.release(top), str(top.batch)), note=standing.note,
@@ -251,17 +262,20 @@ def scaling(gpus: Gpus) -> Chart | None:
     return Chart(
         id="scaling", nav="Scaling", title=_scaling_title(gpus),
         sub=f"Items per second of {counts} {gpus.device}s, the multiple of one, and efficiency: the multiple over the number. "
-        f"Dashed: the ideal. Each panel has its own scale; each {gpus.noun} at its best PyTorch and batch.",
+        f"Dashed: the ideal. Each panel has its own scale; each {gpus.noun} at its best PyTorch and batch, of several machines "
+        "with it the most and the least efficient.",
         panels=tuple(_device_panels(gpus, job) for job in jobs[:MOST_MODELS]), legend=_legend(gpus),
         more=words.more(len(jobs) - MOST_MODELS, "models"),
     )  # fmt: skip
 
 
 def _scaling_title(gpus: Gpus) -> str:
-    ranked = sorted(answers.ends(gpus), key=lambda end: -end[2] / end[1])
+    ranked = sorted(answers.ends(gpus), key=lambda end: -end.efficiency)
+    if not ranked:
+        return "More than the ideal: look for a wrong baseline"
     best, worst = ranked[0], ranked[-1]
-    title = f"{best[1]} × {best[0]} reach {words.percent(best[2] / best[1])} of the ideal"
-    return title if best is worst else f"{title}, {worst[1]} × {worst[0]} {words.percent(worst[2] / worst[1])}"
+    title = f"{best.name} reach {words.percent(best.efficiency)} of the ideal"
+    return title if best is worst else f"{title}, {worst.name} {words.percent(worst.efficiency)}"
 
 
 def _device_panels(gpus: Gpus, job: Sequence[ShownCell]) -> tuple[Panel, ...]:
@@ -270,7 +284,7 @@ def _device_panels(gpus: Gpus, job: Sequence[ShownCell]) -> tuple[Panel, ...]:
     shown = list(dict.fromkeys((settings[0], settings[-1])))
     panels = []
     for setting in shown:
-        lines = [line for gpu in gpus.order if (line := _line(gpus, job, gpu, setting))]
+        lines = [(gpu, line) for gpu in gpus.order for line in _lines(gpus, job, gpu, setting)]
         rows = [bar for gpu, line in lines for bar in _device_bars(gpus, gpu, line)]
         title = f"{gpus.cells.model(job[0])}, {answers.setting_in_words(setting)}"
         high = max((row.ideal or 0.0 for row in rows), default=1.0)
@@ -278,11 +292,14 @@ def _device_panels(gpus: Gpus, job: Sequence[ShownCell]) -> tuple[Panel, ...]:
     return tuple(panels)
 
 
-def _line(gpus: Gpus, job: Sequence[ShownCell], gpu: str, setting: Setting) -> tuple[str, list[ShownCell]] | None:
-    """Return the cells of the highest figure on the most devices, and of fewer devices in the same settings."""
+def _lines(gpus: Gpus, job: Sequence[ShownCell], gpu: str, setting: Setting) -> list[list[ShownCell]]:
+    """Return for each machine with a GPU the cells of the highest figure on the most devices, and of fewer devices in the same
+    settings; of more than two machines those of the most and the least efficient one.
+    """
     ends = [row for row in job if gpus.name(row) == gpu and gpus.setting(row) == setting]
-    best = max(ends, key=lambda row: (row.N, row.rate), default=None)
-    return (gpu, line_of(gpus.cells, gpus.cells.rows, best)) if best else None
+    best = [max(rows, key=lambda row: (row.N, row.rate)) for rows in group_by(ends, lambda row: row.value("machine")).values()]
+    best.sort(key=lambda row: -(row.S or 0.0) / row.N)
+    return [line_of(gpus.cells, gpus.cells.rows, row) for row in (best if len(best) < 3 else (best[0], best[-1]))]
 
 
 def _device_bars(gpus: Gpus, gpu: str, line: Sequence[ShownCell]) -> list[Bar]:

@@ -5,17 +5,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchmatrix.analysis import across
-from torchmatrix.analysis.across import Relative, RelativeRow
+from torchmatrix.analysis.across import GpuMean, Relative, RelativeRow
 from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.machines import Yield
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import FleetRow, group_by
-from torchmatrix.analysis.verdicts import MeanRatio
+from torchmatrix.analysis.verdicts import MeanRatio, Significance, significance_of
 from torchmatrix.core.formatting import is_known
 from torchmatrix.matrix.factors import BY_NAME, EAGER, RUNTIMES_BY_NAME, TUNED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.data import ShownCell
-from torchmatrix.reporting.overview.answers import Answer, Answers, mean_of, pairs_of
+from torchmatrix.reporting.overview.answers import Answer, Answers, mean_of, pairs_of, warning_of
 from torchmatrix.reporting.overview.cells import Cells, age, grouped, span
 
 # The figures of GPUs and their means over a baseline, for answers and charts.
@@ -52,6 +52,11 @@ def settings_of(settings: Iterable[Setting]) -> list[Setting]:
     last = max((one for one in ranked if one[1] == EAGER and one[0] in _USUAL), key=rank_of, default=ranked[-1])
     eager = (last[0], EAGER, False)
     return list(dict.fromkeys(one for one in (ranked[0], eager, last) if one in ranked))
+
+
+def task_of(row: FleetRow) -> tuple[str, ...]:
+    """Return what a row computes."""
+    return tuple(map(str, (row.mode, row.model, *row.task.values())))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +107,11 @@ class Gpus:
         """Return the numbers of devices on which another GPU has a mean over the baseline."""
         return sorted({pair.count for pair in self.relative.pairs})
 
-    def lone(self, *names: str) -> str:
-        """Say for which of these GPU models one machine stands; "" if all have several, or machines are compared."""
-        lone = [name for name in names if max((row.machines for row in self.rows if row.gpu == name), default=1) < 2]
+    def lone(self, gpu: str, over: str) -> str:
+        """Say for which of two GPU models one machine stands in their ratios; "" if none, or machines are compared."""
+        mean = self._means.get((gpu, over, self.least))
+        machines = [{name for item in mean.of for name in item.machines[side]} for side in (0, 1)] if mean else [set(), set()]
+        lone = [name for name, names in zip((gpu, over), machines, strict=True) if len(names) < 2]
         if not lone or self.noun != "GPU":
             return ""
         return f" One machine with {' and one with '.join(lone)}: others may differ by some per cent."
@@ -118,15 +125,35 @@ class Gpus:
     def least(self) -> int:
         return self.counts[0] if self.counts else min((row.count for row in self.rows), default=1)
 
+    @cached_property
+    def _means(self) -> dict[tuple[str, str, int], GpuMean]:
+        """Return the mean of each two GPUs with a workload in common, by both and their number of devices."""
+        means = {}
+        for relative in self.each:
+            for (gpu, count), pairs in group_by(relative.pairs, lambda pair: (pair.gpu, pair.count)).items():
+                means[gpu, relative.baseline, count] = across.mean_over(pairs)
+        return means
+
+    @cached_property
+    def _significance(self) -> Significance:
+        """Return the p-values up to which a difference of two GPUs is told, corrected for all of them."""
+        each = [mean.pair.chances for (gpu, over, _), mean in self._means.items() if gpu < over]
+        return significance_of(each)
+
     def mean(self, gpu: str, over: str, count: int) -> MeanRatio | None:
-        """Return the mean ratio of two GPUs; None where no workload is compared."""
-        relative = next(relative for relative in self.each if relative.baseline == over)
-        pairs = [pair for pair in relative.pairs if pair.gpu == gpu and pair.count == count]
-        return across.mean_over(pairs, self.cells.data.significance) if pairs else None
+        """Return the mean ratio of two GPUs; None where no workload is compared. That of one ratio over the baseline is judged
+        as in the table of these ratios.
+        """
+        mean = self._means.get((gpu, over, count))
+        if mean is None:
+            return None
+        is_in_table = len(mean.of) == 1 and self.relative.baseline in (gpu, over)
+        return mean.at(self.relative.significance if is_in_table else self._significance)
 
     def ratios(self, gpu: str, count: int) -> list[float]:
-        """Return the ratios over the baseline, one for each workload."""
-        return [pair.ratio for pair in self.relative.pairs if pair.gpu == gpu and pair.count == count]
+        """Return the ratios over the baseline that count in its mean, one for each workload."""
+        mean = self._means.get((gpu, self.relative.baseline, count))
+        return [item.pair.value for item in mean.of] if mean else []
 
     def ranked(self, count: int) -> list[tuple[str, MeanRatio | None]]:
         """Return the baseline (None) and the GPUs with a mean over it, the highest first."""
@@ -140,6 +167,17 @@ class Gpus:
         """Return all GPUs, those with a result first, by it."""
         first = [gpu for gpu, _ in self.ranked(self.least)]
         return [*first, *(gpu for gpu in self.names if gpu not in first)]
+
+    @cached_property
+    def led(self) -> list[str]:
+        """Return all GPUs in this order, but that first of which no other is shown to be faster: workloads may differ."""
+
+        def is_led(gpu: str) -> bool:
+            means = [mean for other in self.order if (mean := self.mean(gpu, other, self.least))]
+            return bool(means) and all(mean.verdict != "SLOWER" for mean in means)
+
+        first = next(filter(is_led, self.order), self.order[0])
+        return [first, *(gpu for gpu in self.order if gpu != first)]
 
     def colour(self, gpu: str) -> int:
         return {"NVIDIA": 0, "AMD": 1}.get(self.vendors.get(gpu, ""), 2)
@@ -191,15 +229,17 @@ class Gpus:
     @cached_property
     def scopes(self) -> "dict[str, Scope]":
         """Return what GPUs are ranked by, as far as it is known, by name."""
-        most = {gpu: max(row.count for row in self.rows if row.gpu == gpu and row.n) for gpu in
-                {row.gpu for row in self.rows if row.n}}  # fmt: skip
+        groups = group_by(self.rows, lambda row: (row.gpu, task_of(row)))
+        most = {key: max(self.least, *(row.count for row in rows if row.n), 0) for key, rows in groups.items()}
         alone = [row for row in self.rows if row.count == self.least]
-        whole = [row for row in self.rows if row.count == most.get(row.gpu, self.least)]
+        whole = [row for row in self.rows if row.count == most[row.gpu, task_of(row)]]
         each, currency = of_each(self, self.least), self.price_list.currency
         yields = [row for row in self.worth if row.count == self.least]
         formula = self.price_list.formulas(self.cells.dims["gpu"].labels)
         every = [
-            Scope(name="device", gpus=self, rows=alone, column="throughput", choice=f"one {self.device}", does="does",
+            Scope(name="device", gpus=self, rows=alone, column="throughput",
+                  choice=f"one {self.device}" if self.least == 1 else f"{self.least} {self.device}s",
+                  does="does" if self.least == 1 else "do",
                   unit_text="{unit}/s", sub=f"Items per second of {each}."),
             Scope(name="machine", gpus=self, rows=whole if whole != alone else [], column="throughput", choice="whole machine",
                   does="do", unit_text="{unit}/s", sub=f"Items per second of all {self.device}s that were measured at once."),
@@ -219,7 +259,7 @@ class Gpus:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
     """A GPU's, or a machine's, best figures of a task by setting; `lacks`: why others have none, in a word or two. `top`:
-    the best of all. `problem`: why there is none.
+    the best of these, or in another setting. `problem`: why there is none.
     """
 
     who: str
@@ -228,6 +268,11 @@ class Standing:
     top: FleetRow | None = None
     problem: str = ""
     note: str = ""
+
+    @property
+    def is_apart(self) -> bool:
+        """Check whether its figure is in none of the settings to draw."""
+        return self.top is not None and not self.rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +305,7 @@ class Scope:
     @cached_property
     def jobs(self) -> list[list[FleetRow]]:
         """Return the rows by what they compute, of tasks with a figure."""
-        groups = grouped(self.rows, lambda row: tuple(map(str, (row.mode, row.model, *row.task.values()))))
+        groups = grouped(self.rows, task_of)
         return [job for job in groups if any(self._is_known(row) for row in job)]
 
     def title(self, job: Sequence[FleetRow]) -> str:
@@ -288,7 +333,7 @@ class Scope:
         """Return whose figure a row has: a GPU's, a machine's, or of several devices "8 × H100 SXM"."""
         if not self.is_rate:
             return self.gpus.who(row)
-        return f"{row.count} × {row.gpu}" if self.name == "machine" else row.gpu
+        return f"{row.count} × {row.gpu}" if row.count > 1 or self.name == "machine" else row.gpu
 
     def settings(self, job: Sequence[FleetRow]) -> list[Setting]:
         """Return the settings to draw."""
@@ -307,10 +352,14 @@ class Scope:
 
     def _standing(self, who: str, rows: Sequence[FleetRow], settings: Sequence[Setting]) -> Standing:
         pick = min if self.less else max
-        measured = [row for row in rows if self._is_known(row) and setting_of(row) in settings]
+        known = [row for row in rows if self._is_known(row)]
+        measured = [row for row in known if setting_of(row) in settings]
         best = {setting: pick(same, key=lambda row: row.value(self.column))
                 for setting, same in group_by(measured, setting_of).items()}  # fmt: skip
         missing = self._missing(rows)
+        if known and not best:
+            top = pick(known, key=lambda row: row.value(self.column))
+            return Standing(who=who, rows={}, top=top, note=f"{top.workload}, {top.stack}")
         if not best:
             failed = next((row.why for row in rows if not row.n and row.why in words.OUTCOMES), "")
             return Standing(who=who, rows={}, problem=missing if any(row.n for row in rows) else words.failed(failed))
@@ -333,7 +382,10 @@ def answers(gpus: Gpus) -> Answers:
         _fastest_answer(gpus), _next_answer(gpus), _settings_answer(gpus), _devices_answer(gpus),
         _worth_answer(gpus, "joule"), _worth_answer(gpus, "cost") or _worth_answer(gpus, "price"),
     ]  # fmt: skip
-    return Answers(lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), rule=gpus.rule)
+    return Answers(
+        lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), rule=gpus.rule,
+        warning=warning_of(gpus.cells),
+    )  # fmt: skip
 
 
 def compared(gpus: Gpus, gpu: str, over: str) -> tuple[MeanRatio, str, str] | None:
@@ -379,32 +431,39 @@ def _fastest_answer(gpus: Gpus) -> Answer | None:
     """Name the highest mean; it is the fastest only if a verdict shows it to be faster than every other GPU."""
     if not gpus.counts:
         return None
-    top, *others = (gpu for gpu, _ in gpus.ranked(gpus.least))
-    over = gpus.relative.baseline if top != gpus.relative.baseline else others[0]
+    top, *others = (gpu for gpu in gpus.led if any(row.n for row in gpus.rows if row.gpu == gpu))
     means = {other: gpus.mean(top, other, gpus.least) for other in others}
+    over = next(other for other in (gpus.relative.baseline, *others) if means.get(other))
     equal = [other for other, mean in means.items() if mean is None or mean.verdict != "FASTER"]
     is_ahead = all(means[other] is None for other in equal)
     title = f"Fastest {gpus.noun}" if not equal else "Fastest of those compared" if is_ahead else "Highest mean"
     answer = _comparison(gpus, top, over, "fastest", title, top)
-    if answer and equal and over not in equal:
-        by_reason = group_by(equal, lambda other: _why_not_faster(gpus, top, other, means[other]))
+    if answer and (rest := [other for other in equal if other != over]):
+        by_reason = group_by(rest, lambda other: _why_not_faster(gpus, top, other, means[other]))
         text = "; ".join(reason.format(words.enumerated(names)) for reason, names in by_reason.items())
         answer = replace(answer, text=f"{answer.text} {text[:1].upper()}{text[1:]}.")
     return answer
 
 
 def _why_not_faster(gpus: Gpus, gpu: str, over: str, mean: MeanRatio | None) -> str:
+    counts = {row.count for row in gpus.rows if row.gpu == over and row.n}
+    if mean is None and gpus.least not in counts:
+        return f"not compared with {{}}: measured on {words.enumerated(map(str, sorted(counts)))} {gpus.device}s"
     if mean is None:
         ours, theirs = ({row.stack_class for row in gpus.rows if row.gpu == name and row.n} for name in (gpu, over))
         shared = bool(ours & theirs) or not (ours and theirs)
         return "not compared with {}" if shared else "not compared with {}: measured on other releases of PyTorch"
-    same, unknown = f"{words.verdict('SAME')} as {{}}", "no difference shown from {}"
-    return {"n/a": "not tested against {}", "SAME": same}.get(mean.verdict, unknown)
+    than = words.verdict("SLOWER")
+    texts = {
+        "n/a": "not tested against {}", "SAME": f"{words.verdict('SAME')} as {{}}", "SLOWER": f"{than} than {{}}",
+        "DISTURBED": f"{words.verdict('DISTURBED')} beside {{}}",
+    }  # fmt: skip
+    return texts.get(mean.verdict, "no difference shown from {}")
 
 
 def _next_answer(gpus: Gpus) -> Answer | None:
     """Compare the second with the first."""
-    names = [gpu for gpu, _ in gpus.ranked(gpus.least)]
+    names = [gpu for gpu in gpus.led if any(gpus.mean(gpu, other, gpus.least) for other in gpus.led)]
     if len(names) < 3:
         return None
     over = names[0] if gpus.mean(names[1], names[0], gpus.least) else gpus.relative.baseline
@@ -453,35 +512,66 @@ def _settings_answer(gpus: Gpus) -> Answer | None:
     )  # fmt: skip
 
 
-def ends(gpus: Gpus) -> list[tuple[str, int, float, int]]:
-    """Return for each GPU its name, its most devices, the geometric mean of their speed-ups, and the number of workloads."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End:
+    """What the `most` devices of a GPU bring: the geometric mean `value` of their speed-ups, of so many `workloads` and
+    `machines`; `impossible`: how many more than devices can bring, which don't count.
+    """
+
+    gpu: str
+    most: int
+    value: float
+    workloads: int
+    machines: int
+    impossible: int
+
+    @property
+    def efficiency(self) -> float:
+        return self.value / self.most
+
+    @property
+    def name(self) -> str:
+        """Return the devices, with the number of machines whose mean it is."""
+        several = f" (mean of {self.machines} machines)" if self.machines > 1 else ""
+        return f"{self.most}{words.SPACE}×{words.SPACE}{self.gpu}{several}"
+
+
+def ends(gpus: Gpus) -> list[End]:
+    """Return what the most devices of each GPU bring."""
     by_gpu = []
     for gpu in gpus.order:
-        rows = [row for row in gpus.scaled if gpus.name(row) == gpu]
-        most = max((row.N for row in rows), default=0)
-        values = [row.S for row in rows if most == row.N]
-        if values:
-            alike = [name for name in gpus.cells.dims if name not in ("gpu", "machine", "set")]
-            jobs = {tuple(row.value(name) for name in alike) for row in rows if most == row.N}
-            by_gpu.append((gpu, most, geometric_mean(values).value, len(jobs)))
+        every = [row for row in gpus.scaled if gpus.name(row) == gpu]
+        most = max((row.N for row in every), default=0)
+        every = [row for row in every if most == row.N]
+        rows = [row for row in every if not row.impossible]
+        alike = [name for name in gpus.cells.dims if name not in ("gpu", "machine", "set")]
+        if values := [row.S for row in rows if row.S is not None]:
+            by_gpu.append(End(
+                gpu=gpu, most=most, value=geometric_mean(values).value, impossible=len(every) - len(rows),
+                workloads=len({tuple(row.value(name) for name in alike) for row in rows}),
+                machines=len({row.value("machine") for row in rows}) if gpus.noun == "GPU" else 1,
+            ))  # fmt: skip
     return by_gpu
 
 
 def _devices_answer(gpus: Gpus) -> Answer | None:
     """Answer what the most devices bring, with the highest and the lowest efficiency."""
-    ranked = sorted(ends(gpus), key=lambda end: (-end[1], -end[2]))
+    ranked = sorted(ends(gpus), key=lambda end: (-end.most, -end.value))
+    if not ranked and gpus.scaled:
+        text = f"more than their number times one {gpus.device}: look for a wrong baseline."
+        return Answer(name="devices", title=f"Several {gpus.device}s bring", figure="impossible", text=text, chart="scaling")
     if not ranked:
         return None
-    gpu, most, value, cells = ranked[0]
-    lowest = min(ranked, key=lambda end: end[2] / end[1])
-    other = (
-        f" {lowest[1]} × {lowest[0]}: {words.ratio(lowest[2])}, {words.percent(lowest[2] / lowest[1])}."
-        if lowest is not ranked[0] else ""
-    )  # fmt: skip
+    first, lowest = ranked[0], min(ranked, key=lambda end: end.efficiency)
+    other = f" {lowest.name}: {words.ratio(lowest.value)}, {words.percent(lowest.efficiency)}." if lowest is not first else ""
+    several = f", mean of {first.machines} machines" if first.machines > 1 else ""
+    wrong = sum(end.impossible for end in ranked)
+    left_out = f" {wrong} left out, as above {first.most} times as much: look for a wrong baseline." if wrong else ""
     return Answer(
-        name="devices", title=f"{most} {gpus.device}s bring", figure=words.ratio(value),
-        text=f"the work of one {gpu}: {words.percent(value / most)} efficiency.{other}",
-        note=f"Geometric mean of {workloads(cells)}." if cells > 1 else "", chart="scaling", value=value, unit="×",
+        name="devices", title=f"{first.most} {gpus.device}s bring", figure=words.ratio(first.value),
+        text=f"the work of one {first.gpu}: {words.percent(first.efficiency)} efficiency{several}.{other}{left_out}",
+        note=f"Geometric mean of {workloads(first.workloads)}." if first.workloads > 1 else "", chart="scaling",
+        value=first.value, unit="×",
     )  # fmt: skip
 
 
@@ -515,8 +605,8 @@ def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
 
 
 def first_two(gpus: Gpus) -> tuple[str, str] | None:
-    """Return the highest mean, and the next, or the baseline where both have no workload in common."""
-    names = [gpu for gpu, _ in gpus.ranked(gpus.least)]
+    """Return the first of those led, and the next, or the baseline where both have no workload in common."""
+    names = gpus.led
     others = [*names[1:2], *(name for name in (gpus.relative.baseline, *names[1:]) if name != names[0])]
     return next(((names[0], other) for other in others if gpus.mean(names[0], other, gpus.least)), None)
 
@@ -536,7 +626,6 @@ def _lead(gpus: Gpus) -> Iterator[str]:
             f"{first} is {verdict} than {article}{names[1]}: {effect} over {many}." if mean.verdict == "FASTER"
             else f"{first} beside {article}{names[1]}: {effect} over {many}, {verdict}."
         )  # fmt: skip
-    if ranked := sorted(ends(gpus), key=lambda end: (-end[1], -end[2])):
-        gpu, most, value, _ = ranked[0]
-        several = f"{most}{words.SPACE}×{words.SPACE}{gpu}"
-        yield f"{several} do {words.ratio(value)} the work of one, {words.percent(value / most)} efficiency."
+    if ranked := sorted(ends(gpus), key=lambda end: (-end.most, -end.value)):
+        end = ranked[0]
+        yield f"{end.name} do {words.ratio(end.value)} the work of one, {words.percent(end.efficiency)} efficiency."

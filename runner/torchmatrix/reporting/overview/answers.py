@@ -117,12 +117,16 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
         _energy_answer(cells, price_list), _since_answer(since),
     ]  # fmt: skip
     each = tuple(answer for answer in possible if answer)
-    lead = _lead(cells, ranked)
+    return Answers(lead=_lead(cells, ranked), each=each, rule=RULE, warning=warning_of(cells))
+
+
+def warning_of(cells: Cells) -> str:
+    """Say what holds verdicts back: levels, launches that resemble each other, one launch each; "" if nothing does."""
     warnings = [
         levels_in_words(cells.data.jump), RESEMBLE if cells.data.resemble else "",
         _of_one_launch([row for row in cells.rows if row.n]),
     ]  # fmt: skip
-    return Answers(lead=lead, each=each, rule=RULE, warning=" ".join(filter(None, warnings)))
+    return " ".join(filter(None, warnings))
 
 
 def _of_one_launch(measured: Sequence[ShownCell]) -> str:

@@ -179,7 +179,7 @@ def explorers_of(view: View) -> Explorers:
 def overview_of(view: View, before: Since | None = None, data: Data | None = None) -> Overview:
     """Build the default view of one run; `data`: of its explorers, if they are at hand."""
     failed = [row.outcome for row in view.summary.launches if not is_ok(row)]
-    doubts = sections.flagged(view)
+    doubts = sections.flagged(view.every_cell)
     made = overview(
         cells_of(view, data, doubts), view.price_list, before, failed, len(view.summary.unreadable_launches),
         source_of(view, doubts),
@@ -201,7 +201,7 @@ def cells_of(view: View, data: Data | None = None, doubts: Sequence[Doubt] | Non
     overview_of; `doubts`: sections.flagged, if it is at hand.
     """
     data = data or explorers_of(view).data
-    shared = {doubt.word for doubt in (sections.flagged(view) if doubts is None else doubts) if doubt.is_shared}
+    shared = {doubt.word for doubt in (sections.flagged(view.every_cell) if doubts is None else doubts) if doubt.is_shared}
     marks = {
         row.of.cell: tuple((flag["word"], flag["title"]) for flag in sections.flags(row) if flag["word"] not in shared)
         for row in view.every_cell
@@ -241,7 +241,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "gpus": gpu_specs.gpu_table(view.every_cell),
         "colours": _colours(explorers),
         "stack_names": names,
-        "flags": sections.flagged(view),
+        "flags": sections.flagged(view.every_cell),
         "state": sections.state(view),
         "pending": view.pending,
         "published": claims.section(preset, view.measured, scales),

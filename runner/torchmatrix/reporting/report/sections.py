@@ -107,13 +107,15 @@ class Doubt:
 _BRIEF = {"†": "still drifting", "other build": "of another build"}
 
 
-def flagged(view: View) -> list[Doubt]:
-    """Return each such mark with the cells that have it."""
+def flagged(rows: Iterable[CellRow]) -> list[Doubt]:
+    """Return each such mark with the cells that have it; of several machines with their machine."""
     cells: dict[str, list[tuple[str, str]]] = {}
-    for row in view.every_cell:
+    measured = set()
+    for row in rows:
+        name = f"{row.of.machine}: {row.of.cell}" if row.of.machine else row.of.cell
+        measured |= {name} if row.n else set()
         for mark in flags(row):
-            cells.setdefault(mark["word"], []).append((row.of.cell, mark["title"]))
-    measured = {row.of.cell for row in view.every_cell if row.n}
+            cells.setdefault(mark["word"], []).append((name, mark["title"]))
     return [
         Doubt(
             word=word, cells=tuple(cell for cell, _ in marked), text=marked[0][1].removesuffix("."),

@@ -1,0 +1,237 @@
+"""What the page of machines says agrees with its own figures: in which order, of which workloads, with which doubts."""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reporting.test_machines_page import plain
+from support import Command
+from support.records import write_run
+from torchmatrix.analysis import across, machines
+from torchmatrix.facts.store import Results
+from torchmatrix.reporting import machines_page
+
+A100, H100, B200 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA B200"
+MEMORY = {A100: 80, H100: 80, B200: 180}
+SCATTER = (1.0, 1.004, 0.997, 1.002, 0.999)
+BERT = "bert-base-cased"
+DISTURBED = [
+    {"run_seconds": 0.4, "wait_seconds": 0.6, "cpus": "0-1", "busy_seconds": 1.0, "stolen_seconds": 0.0, "switches": 3}
+]
+
+
+def cell(rate: float, model: str = "resnet50", n: int = 3, devices: Sequence[int] = (0,), **more: Any) -> list[dict[str, Any]]:
+    """Return the launches of one cell; `rates`: of each launch."""
+    precision, rates = more.pop("precision", "fp32"), more.pop("rates", None) or [rate * SCATTER[i] for i in range(n)]
+    job = {"mode": "train", "model": model, "precision": precision, "batch": 4}
+    workload = f"{model}-train-{precision}-b4"
+    return [
+        {"rate": rate, "workload": workload, "model": model, "job": job, "devices": tuple(devices), **more} for rate in rates
+    ]
+
+
+def machine(root: Path, name: str, gpu: str, *cells: list[dict[str, Any]], **header: Any) -> None:
+    """Write the run of a machine of eight GPUs."""
+    memory = MEMORY[gpu] * 2**30
+    gpus = [{"index": i, "uuid": f"GPU-{name}-{i}", "name": gpu, "vendor": "nvidia", "memory_bytes": memory} for i in range(8)]
+    host = {"name": name, "cpu": "Test CPU", "gpus": gpus, "cores": [0, 1]}
+    launches = []
+    for launch in (launch for one in cells for launch in one):
+        places = launch["devices"]
+        label = "gpu" + "+".join(map(str, places))
+        used = {
+            "indices": [*places],
+            "label": label,
+            "vendor": "nvidia",
+            "gpus": [gpus[i] for i in places],
+            "threads": 1,
+            "nodes": 1,
+        }
+        launches.append({"device": gpu, "memory_bytes": memory, "host": host, "gpus": used, **launch})
+    write_run(root, launches, folder=name, machine=f"{name}-identity", host=host, **header)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+def answered(torchmatrix: Command, root: Path, *words: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
+    """Return the page's record, its answers by name, and its text."""
+    page = root.parent / "page.html"
+    done = torchmatrix("report", "--machines", "--results", str(root), "--output", str(page), "--json", *words)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    return record, {answer["name"]: answer for answer in record["answers"]}, plain(page.read_text())
+
+
+def test_a_gpu_that_is_faster_by_its_own_ratio_leads_though_the_baseline_lacks_it(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100))
+    machine(root, "h1", H100, cell(200), cell(400, BERT))
+    machine(root, "b1", B200, cell(1200, BERT))
+    record, answers, text = answered(torchmatrix, root)
+    fastest = answers["fastest"]
+    assert (fastest["figure"], fastest["title"]) == ("B200 SXM", "Fastest of those compared")
+    assert "3.00× beside H100" in fastest["text"] and "Not compared with A100" in fastest["text"]
+    assert record["lead"].startswith("One B200 SXM is faster than one H100") and "Nothing in common with it: B200 SXM." in text
+
+
+def test_a_gpu_that_was_measured_on_other_numbers_of_devices_is_named(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100), cell(380, devices=range(4)))
+    machine(root, "h1", H100, cell(200))
+    machine(root, "b1", B200, cell(2400, devices=range(4)))
+    _, answers, _ = answered(torchmatrix, root)
+    assert answers["fastest"]["title"] == "Fastest of those compared"
+    assert answers["fastest"]["text"].endswith("Not compared with B200 SXM: measured on 4 GPUs.")
+
+
+def test_the_highest_mean_over_other_workloads_does_not_lead_what_is_faster_in_the_one_in_common(
+    torchmatrix: Command, root: Path
+) -> None:
+    machine(root, "a1", A100, cell(100), cell(100, BERT))
+    machine(root, "h1", H100, cell(200), cell(400, BERT))
+    machine(root, "b1", B200, cell(250))
+    record, answers, _ = answered(torchmatrix, root)
+    assert answers["fastest"]["figure"] == "B200 SXM" and answers["fastest"]["title"] == "Fastest GPU"
+    assert answers["next"]["verdict"] == "SLOWER" and record["lead"].startswith("One B200 SXM is faster than one H100")
+
+
+def test_a_circle_has_no_first_one_and_says_who_is_faster(torchmatrix: Command, root: Path) -> None:
+    """B is above A, C above B, A above C: none is ahead of all."""
+    machine(root, "a1", A100, cell(100), cell(300, BERT))
+    machine(root, "h1", H100, cell(200), cell(100, "gpt2"))
+    machine(root, "b1", B200, cell(200, "gpt2"), cell(100, BERT))
+    _, answers, _ = answered(torchmatrix, root)
+    assert answers["fastest"]["text"] == "2.00× beside A100 80GB SXM4: faster. Slower than B200 SXM."
+    assert answers["fastest"]["title"] == "Highest mean"
+
+
+def test_a_disturbed_machine_gives_no_verdict_however_many_machines_there_are(torchmatrix: Command, tmp_path: Path) -> None:
+    for number, (a, h) in enumerate(((1, 1), (1, 2), (2, 1), (2, 2))):
+        root = tmp_path / str(number) / "results"
+        for place in range(a):
+            machine(root, f"a{place}", A100, cell(100 + place))
+        for place in range(h):
+            machine(root, f"h{place}", H100, cell(150 + place, sharing=DISTURBED))
+        record, answers, text = answered(torchmatrix, root)
+        assert answers["fastest"]["verdict"] == "DISTURBED" and record["lead"].endswith("disturbed."), (a, h)
+        assert record["doubts"] == f"{h} cell{'s' * (h > 1)} disturbed" and "their threads waited in up to 60 %" in text
+        assert "faster" not in text.partition("Fastest first")[0]
+
+
+@pytest.mark.parametrize("baselines", [1, 2])
+def test_looking_more_than_once_counts_with_several_machines_too(root: Path, baselines: int) -> None:
+    def p_value(folder: Path, further: int | None) -> float:
+        method = {"name": "steady", "statistic": "median", "start_below_celsius": None, "steps": None, "further": further}
+        for place in range(baselines):
+            machine(folder, f"a{place}", A100, cell(100, rates=[100, 101, 99], method=method), method=method)
+        machine(folder, "h0", H100, cell(103, rates=[103.2, 104.2, 102.2], method=method), method=method)
+        _, relative = machines_page.compared(machines.newest_complete(Results(folder).runs()))
+        (row,) = (row for row in relative.table if row.of_gpu and row.gpu.startswith("H100"))
+        return row.adjusted_p_value
+
+    once = p_value(root / "once", None)
+    assert 0.001 < once < 0.03 and p_value(root / "often", 5) == pytest.approx(3 * once)
+
+
+def test_equal_machines_are_seldom_told_apart_however_many_are_compared(tmp_path: Path) -> None:
+    """Eight equal machines, two workloads: a mean that is told to differ is false."""
+    draw, false = random.Random(5), 0
+    for fleet in range(12):
+        root = tmp_path / str(fleet)
+        for place in range(8):
+            cells = [cell(100, model, rates=[100 * draw.gauss(1, 0.01) for _ in range(3)]) for model in ("resnet50", BERT)]
+            machine(root, f"m{place}", H100, *cells)
+        chosen = machines.newest_complete(Results(root).runs())
+        fleet_read, relative = machines_page.compared(chosen)
+        shown = machines_page.shown_of(fleet_read, relative)
+        assert shown.pairs is not None
+        false += any("slower" in verdict for row in shown.pairs.cells for *_, verdict, _ in row)
+    assert false <= 2
+
+
+def test_one_workload_has_one_verdict_and_one_value_in_lead_chart_and_table(torchmatrix: Command, root: Path) -> None:
+    for place in range(2):
+        machine(root, f"a{place}", A100, cell(100 + 2 * place))
+        machine(root, f"h{place}", H100, cell(101, rates=[101 + place, 101.5 + place, 131 + place]))
+    _, answers, text = answered(torchmatrix, root)
+    chosen = machines.newest_complete(Results(root).runs())
+    _, relative = machines_page.compared(chosen)
+    (row,) = (row for row in relative.table if row.of_gpu and row.gpu.startswith("H100"))
+    assert (answers["fastest"]["value"], answers["fastest"]["verdict"]) == (pytest.approx(row.ratio), row.verdict)
+    assert f"{row.ratio:.2f}× / n = 1" in text.replace("n = 1", "/ n = 1") or f"{row.ratio:.2f}× n = 1" in text
+
+
+def test_a_mean_is_over_the_same_workloads_in_chart_and_table(torchmatrix: Command, root: Path) -> None:
+    for place in range(2):
+        machine(root, f"a{place}", A100, cell(100 + 2 * place), cell(50 + place, BERT))
+    machine(root, "h0", H100, cell(200), cell(150, BERT))
+    machine(root, "h1", H100, cell(206))
+    _, relative = machines_page.compared(machines.newest_complete(Results(root).runs()))
+    _, answers, text = answered(torchmatrix, root)
+    (mean,) = (mean for mean in across.relative_means(relative) if mean.gpu.startswith("H100"))
+    assert (mean.n, mean.missing, mean.missing_why) == (1, 1, "1 not measured by all machines")
+    assert answers["fastest"]["value"] == pytest.approx(mean.ratio) and "1 workload in common" in text
+
+
+def test_no_row_of_a_workload_vanishes_where_a_gpu_has_several(torchmatrix: Command, root: Path) -> None:
+    stacks = [{"name": f"torch2.5.1-cu{cuda}", "torch": "2.5.1"} for cuda in (121, 124)]
+    machine(root, "a1", A100, cell(100, stack=stacks[0]), cell(200, stack=stacks[1]))
+    machine(root, "h1", H100, cell(200, stack=stacks[0]), cell(900, stack=stacks[1]))
+    _, _, text = answered(torchmatrix, root)
+    table = text.partition("1 device : ")[2] or text.partition("1 device: ")[2]
+    assert table.startswith("2 workloads") and "200.0 images/s" in table and "900.0 images/s" in table
+    assert "torch2.5.1-cu121" in table and "torch2.5.1-cu124" in table
+
+
+def test_a_figure_in_another_setting_is_shown_and_known(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100), cell(300, precision="amp"))
+    machine(root, "h1", H100, cell(200), cell(700, precision="amp"))
+    machine(root, "b1", B200, cell(900, precision="tf32"))
+    _, _, text = answered(torchmatrix, root)
+    assert "B200 SXM 900 with TF32, eager" in text and "ResNet-50: B200 SXM does 900 images/s with TF32, eager" in text
+
+
+def test_whole_machines_are_of_each_workload(torchmatrix: Command, root: Path) -> None:
+    machine(root, "h1", H100, cell(200), cell(1500, devices=range(8)), cell(500, BERT), cell(2000, BERT, devices=range(4)))
+    machine(root, "b1", B200, cell(300, BERT), cell(1000, BERT, devices=range(4)))
+    _, _, text = answered(torchmatrix, root)
+    assert "4 × H100 SXM5 80GB 2 000" in text and "4 × B200 SXM 1 000" in text and "8 × H100 SXM5 80GB 1 500" in text
+
+
+def test_scaling_over_several_machines_is_said_to_be_their_mean_and_each_is_drawn(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100), cell(760, devices=range(8)))
+    machine(root, "a2", A100, cell(100), cell(480, devices=range(8)))
+    machine(root, "h1", H100, cell(200), cell(1440, devices=range(8)))
+    _, answers, text = answered(torchmatrix, root)
+    assert "8 × A100 80GB SXM4 (mean of 2 machines): 6.04×, 75 %" in " ".join(answers["devices"]["text"].split())
+    assert "A100 80GB SXM4 · a1" in text and "A100 80GB SXM4 · a2" in text
+
+
+def test_an_impossible_speed_up_brings_nothing(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100))
+    machine(root, "h1", H100, cell(150), cell(360, devices=range(2)))
+    record, answers, _ = answered(torchmatrix, root)
+    assert answers["devices"]["figure"] == "impossible" and "look for a wrong baseline" in answers["devices"]["text"]
+    assert "efficiency" not in record["lead"]
+
+
+def test_two_gpus_are_not_called_one(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(200, devices=range(2)))
+    machine(root, "h1", H100, cell(600, devices=range(2)))
+    _, _, text = answered(torchmatrix, root)
+    assert "2 × H100 SXM5 80GB do 600 images/s" in text and "one GPU" not in text.partition("Every pair")[0]
+
+
+def test_the_caution_counts_the_machines_of_the_workloads_that_are_compared(torchmatrix: Command, root: Path) -> None:
+    for place in range(2):
+        machine(root, f"a{place}", A100, cell(100 + 2 * place))
+    machine(root, "h0", H100, cell(150), cell(300, BERT))
+    machine(root, "h1", H100, cell(300, BERT))
+    _, answers, _ = answered(torchmatrix, root)
+    assert "One machine with H100 SXM5 80GB: others may differ" in answers["fastest"]["note"]
+    assert "A100" not in answers["fastest"]["note"]
