@@ -125,6 +125,15 @@ def test_the_environments_difference_stands_beside_the_ratio(tmp_path: Path) -> 
     assert compare.compare(a, b).environment == {"host driver": ("570.1", "580.2")}
 
 
+def test_another_attention_that_ran_stands_beside_the_ratio(tmp_path: Path) -> None:
+    def told(kind: str) -> list[dict[str, Any]]:
+        rank = {"matmul": "fp32", "convolution": "fp32", "types": {"attention": [kind]}}
+        return [{"event": "precision", "requested": "fp32", "effective": [rank], "changed": []}]
+
+    a, b = (launches(tmp_path, name, (100.0, 101.0), told=told(kind)) for name, kind in (("a", "flash"), ("b", "eager")))
+    assert compare.compare(a, b).environment == {"box attention that ran": ("flash", "eager")}
+
+
 def test_files_folders_runs_and_stacks_can_be_named(tmp_path: Path) -> None:
     run = write_run(tmp_path, [{}, {}])
     results = Results(tmp_path)

@@ -198,3 +198,54 @@ def test_the_runtimes_of_gpus_ask_for_what_they_should_and_find_their_tensors(re
         "enabled_precisions": "{torch.float32}", "disable_tf32": "True", "require_full_compilation": "True"
     }  # fmt: skip
     assert result["torch_tensorrt in part"] == "torch_tensorrt can't convert the whole model: an operation stays in PyTorch"
+
+
+MIXED = """
+import torch
+from torch import nn
+
+UNIT = "rows"
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(WIDTH, 256), nn.Unflatten(1, (1, 16, 16)), nn.Conv2d(1, 16, 16), nn.Flatten())
+        self.last = nn.Linear(16, 256)
+
+    def forward(self, rows):
+        return self.last(self.layers(rows))
+
+
+def batch(size, generator):
+    return torch.randn(size, WIDTH, generator=generator), None
+
+
+def loss(outputs, _):
+    return outputs.square().mean()
+"""
+
+
+def test_what_torchao_leaves_as_it_is_counts_as_not_quantized(runtimes_python: str, tmp_path: Path) -> None:
+    words = own_model(tmp_path, MIXED.replace("WIDTH", "192"))
+    int4 = ("--runtime", "torchao-int4", "--precision", "bf16-weights")
+    assert "linear layers, which are only 0 %" in refused(runtimes_python, *words, *int4)
+    code, events, stderr = bench(runtimes_python, *INFER, *words, "--runtime", "torchao-int8")
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+    setup, remarks = only(events, "setup"), [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+    assert any(text.startswith("torchao left 14 % of the numbers in products as they were") for text in remarks)
+    share = 192 * 256 / (192 * 256 + 16 * 256 + 16 * 256)  # neither the convolution nor a layer of 16 columns
+    assert setup["runtime"]["quantized_share"] == pytest.approx(share)
+
+
+def test_a_layer_that_torchao_leaves_is_named(runtimes_python: str) -> None:
+    """A library that skips what it took before, as none does that is known."""
+    hook = """
+import torchao.quantization as quantization
+real = quantization.quantize_
+def some(model, config, filter_fn, **words):
+    kept = [m for m in model.modules() if filter_fn(m, "")][:1]
+    return real(model, config, filter_fn=lambda m, name: filter_fn(m, name) and not any(m is one for one in kept), **words)
+quantization.quantize_ = some
+"""
+    assert "torchao left 1 of " in refused(runtimes_python, *BERT, "--runtime", "torchao-int8", hook=hook)

@@ -221,10 +221,14 @@ def test_any_other_setting_that_a_file_changes_is_told_and_what_ran_is_recorded(
     assert setup["devices"][0]["threads"] == 1 and setup["precision"]["matmul_allow_tf32"] is False
 
 
-def test_emulated_float32_that_a_models_file_switches_on_is_refused_by_name(newest_python: str, tmp_path: Path) -> None:
-    init = "torch.backends.cuda.matmul.fp32_precision = 'bfx9'"
+@pytest.mark.parametrize(("where", "changed", "value"), [("cuda.matmul", "cuda.matmul", "bfx9"), ("mkldnn", "all", "tf32")])
+def test_another_precision_of_float32_that_a_models_file_sets_is_refused_by_name(
+    newest_python: str, tmp_path: Path, where: str, changed: str, value: str
+) -> None:
+    """By the CPU's name all backends' is set: findings/mkldnn-precision-is-everyones.sh."""
+    init = f"torch.backends.{where}.fp32_precision = '{value}'"
     code, events, _ = bench(newest_python, *written(tmp_path, init, "pass"), *INFER)
-    message = "changes fp32_precision from {'cuda.matmul': 'ieee'} to {'cuda.matmul': 'bfx9'}, which the matrix decides"
+    message = f"changes fp32_precision from {{'{changed}': 'ieee'}} to {{'{changed}': '{value}'}}, which the matrix decides"
     assert code and message in only(events, "failure")["message"]
 
 

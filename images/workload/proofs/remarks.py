@@ -28,6 +28,7 @@ def found(args, family, begun, watched, varies):
     )
     facts = families.facts_of(args)
     texts += _memory_format(args, watched) + _attention(args, begun, watched) + _without_kernels(args) + _cache(begun.step)
+    texts += _left_by_torchao(begun.plain)
     texts += [_EVEN] if "active_parameters" in facts else []
     texts += ["the configuration names weights in %s, which are not made" % facts["weights"]] if facts.get("weights") else []
     texts += [_UNKNOWN_KEYS % ", ".join(facts["unknown_keys"][:_MOST_KEYS])] if facts.get("unknown_keys") else []
@@ -100,6 +101,18 @@ def _dropout(args, model, watched):
     if args.model_file and measurements.trains(args) and dropouts and not watched.draws:
         return ["no dropout acts in a step, although the model has %s" % dropouts[0]]
     return []
+
+
+def _left_by_torchao(model):
+    """Report a share of a quantized model that isn't: experts and convolutions are in no linear layer."""
+    share = getattr(model, "facts", {}).get("quantized_share", 1.0)
+    return [_NOT_QUANTIZED % (100 * (1 - share))] if share < 1 - _FEW else []
+
+
+_FEW = 0.02
+_NOT_QUANTIZED = (
+    "torchao left %.0f %% of the numbers in products as they were: it takes linear layers, no experts or convolutions"
+)
 
 
 def _attention(args, begun, watched):

@@ -19,6 +19,10 @@ _CONFIGS = {
     "torchao-nvfp4": (_PROTOTYPES, "NVFP4DynamicActivationNVFP4WeightConfig"),
 }
 """The module and the name of torchao's configuration."""
+_DIVISORS = {"torchao-int4": (1, 128), "torchao-float8": (16, 16)}
+"""What must divide a layer's rows and columns; in blocks 32."""
+_NARROW = 16
+"""A layer of no more columns torchao 0.11 leaves as it is with int8; 0.18 does not, and the work stays the same."""
 LEAST = 0.5
 """Share of the numbers in matrices and kernels that must be in linear layers: else most of a model isn't quantized at all."""
 
@@ -38,6 +42,10 @@ def prepare(args, model, example):
         "torchao can't quantize so",
         lambda: library(_STABLE).quantize_(model, config, filter_fn=lambda module, _: can_quantize(args.runtime, module)),
     )
+    left = [layer for layer in chosen if type(layer.weight) is torch.nn.Parameter]
+    if left and len(left) < len(chosen):  # if it took none, the proof of the precision says so
+        text = "torchao left %d of %d linear layers as they were, such as one of %d x %d"
+        raise Unsupported(text % (len(left), len(chosen), left[0].out_features, left[0].in_features))
     if place == _PROTOTYPES:
         _prepare_prototypes(chosen)
     torch.set_float32_matmul_precision(setting)  # torchao sets "high" for the rest; the matrix decides that
@@ -65,14 +73,17 @@ def attempt(what, action):
 
 
 def can_quantize(runtime, module):
-    """Say whether `runtime` quantizes a module: linear layers, and in blocks those whose sides these divide; in MXFP4 those
-    without a bias, which torch's product on NVIDIA leaves out.
+    """Say whether `runtime` quantizes a module: linear layers whose sides its groups and blocks divide, since torchao leaves
+    others as they are without a word (findings/int4-skipped-layers.sh; of float8 by its source); in MXFP4 those without a bias,
+    which torch's product on NVIDIA leaves out.
     """
     if not isinstance(module, torch.nn.Linear):
         return False
-    if _CONFIGS[runtime][0] == _STABLE:
-        return True
-    return not any(side % 32 for side in module.weight.shape) and (runtime != "torchao-mxfp4" or module.bias is None)
+    if runtime == "torchao-int8":
+        return module.in_features > _NARROW
+    rows, columns = _DIVISORS.get(runtime, (32, 32))
+    is_whole = not module.out_features % rows and not module.in_features % columns
+    return is_whole and (runtime != "torchao-mxfp4" or module.bias is None)
 
 
 def options(runtime):

@@ -216,7 +216,7 @@ _JOB_COLUMNS = (
     _factor(BY_NAME["precision"]),
     a_text("effective_precision", DEFINITIONS["effective_precision"], "effective", of=lambda read: _effective(read.launch)),
     a_text("attention_kernels", "what ran as attention: flash, memory-efficient, cuDNN, math (sdpa without a kernel) or eager",
-           of=lambda read: _attention_kernels(read.launch)),
+           of=lambda read: read.launch.attention),
     *(_factor(factor) for factor in COLUMNS if factor.name not in ("model", "mode", "precision")),
     a_whole("batch_per_device", "items per device (tp: of all) and step, or micro batch; in tokens: sequences", "batch",
             of=_field("batch")),
@@ -528,17 +528,6 @@ def _flops_by_type(launch: Launch) -> dict[str, float]:
     if not isinstance(flops, dict) or not all(isinstance(count, (int, float)) and count >= 0 for count in flops.values()):
         return {}
     return {str(name): float(count) for name, count in flops.items()}
-
-
-def _attention_kernels(launch: Launch) -> str | None:
-    """Return what ran as attention, as the workload saw it in a step in eager mode; None if unknown."""
-    types = launch.precision[0].types if launch.precision else None
-    seen = types.get("attention") if isinstance(types, dict) else None
-    kinds = ", ".join(kind for kind in _ATTENTION_KINDS if isinstance(seen, list) and kind in seen)
-    return f"{kinds} (seen in the uncompiled step)" if kinds and launch.workload.compile else kinds or None
-
-
-_ATTENTION_KINDS = ("flash", "memory-efficient", "cuDNN", "fused", "math", "eager")
 
 
 def _device(launch: Launch) -> SeenDevice:

@@ -270,6 +270,7 @@ CONDITIONS = (
         for name in ("torch", "cuda", "hip", "cudnn", "nccl", "triton", "python", "glibc", "os", "torch_config", "compiler")
     ),
     Condition(of="box", title="native kernels", key="native_kernels"),
+    Condition(of="box", title="attention that ran", splits=False, read=lambda source: source.launch.attention),
     Condition(of="box", title="variables", expands=True, read=_variables),
     Condition(
         of="package", expands=True, read=lambda source: source.launch.reported.versions if source.launch.reported else None

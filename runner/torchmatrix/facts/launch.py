@@ -45,6 +45,9 @@ _SHORTEST_WINDOW_SECONDS = 1e-6
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
+_ATTENTION_KINDS = ("flash", "memory-efficient", "cuDNN", "fused", "math", "eager")
+
+
 class Launch(Header, frozen=True, kw_only=True):
     """One launch as read back (reading.py): its header, the workload process's reports, and its end.
 
@@ -112,6 +115,14 @@ class Launch(Header, frozen=True, kw_only=True):
         workload = self.workload
         is_operation = workload.mode == operations.MICRO
         return operations.amount(workload.model, workload.factors, self.devices.count) if is_operation else 1
+
+    @property
+    def attention(self) -> str | None:
+        """Return what ran as attention, as the workload saw it in a step in eager mode; None if unknown."""
+        types = self.precision[0].types if self.precision else None
+        seen = types.get("attention") if isinstance(types, dict) else None
+        kinds = ", ".join(kind for kind in _ATTENTION_KINDS if isinstance(seen, list) and kind in seen)
+        return f"{kinds} (seen in the uncompiled step)" if kinds and self.workload.compile else kinds or None
 
     @property
     def batch(self) -> int | str:
