@@ -235,3 +235,32 @@ def test_the_caution_counts_the_machines_of_the_workloads_that_are_compared(torc
     _, answers, _ = answered(torchmatrix, root)
     assert "One machine with H100 SXM5 80GB: others may differ" in answers["fastest"]["note"]
     assert "A100" not in answers["fastest"]["note"]
+
+
+def test_workloads_that_disagree_have_no_verdict_in_common(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100), cell(100, BERT), cell(100, "gpt2"))
+    machine(root, "h1", H100, cell(150), cell(150, BERT), cell(80, "gpt2"))
+    record, answers, text = answered(torchmatrix, root)
+    said = "faster in 2 of 3 workloads, slower in 1"
+    assert answers["fastest"]["verdict"] == "AMBIGUOUS" and said in answers["fastest"]["text"]
+    assert record["lead"].endswith(f"over 3 workloads, {said}.") and text.count(said) >= 3
+
+
+def test_a_page_without_prices_says_that_nothing_is_per_money(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100))
+    machine(root, "h1", H100, cell(150))
+    assert "Nothing here is per money" in answered(torchmatrix, root)[2]
+    prices = root.parent / "prices.csv"
+    prices.write_text("gpu,currency,price_per_hour,source,date\nA100 80GB SXM4,EUR,1.5,a shop,2026-01-01\n")
+    assert "Nothing here is per money" not in answered(torchmatrix, root, "--prices", str(prices))[2]
+
+
+@pytest.mark.parametrize(("rates", "is_told"), [((100.0, 101.0, 102.0), False), ((80.0, 101.0, 150.0), True)])
+def test_figures_that_scatter_so_much_that_ratios_differ_from_theirs_are_told(
+    torchmatrix: Command, root: Path, rates: tuple[float, ...], is_told: bool
+) -> None:
+    machine(root, "a1", A100, cell(100))
+    machine(root, "h1", H100, cell(100, rates=[*rates]))
+    record, *_ = answered(torchmatrix, root)
+    assert ("may rank cells differently" in (record["warning"] or "")) == is_told
+    assert ("noisy" in (record["doubts"] or "")) == is_told

@@ -189,7 +189,7 @@ def test_the_first_screen_answers_with_intervals_what_is_fastest_and_how_well_it
     assert "250 images/s ± 2.2 %" in screen and "ResNet-50, fp32, eager, 2 × H200 SXM" in screen
     assert "2 GPUs bring" in screen and "1.92× ± 0.04" in screen and "96 % efficiency" in screen
     assert "3 of 4 cells measured, 1 launch failed (1 × out of memory), 1 cell skipped (no AMD GPU)." in page
-    assert "the matrix decides, not the results" in screen
+    assert "the model that most stacks measured, on its most devices, whether or not it is the fastest" in screen
 
 
 def test_the_first_screen_claims_only_what_the_data_support(tmp_path: Path) -> None:

@@ -242,12 +242,13 @@ class Relative:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfGpu:
-    """The ratio of a GPU's figure to the baseline's, with the cells of both `sides` that ran."""
+    """The ratio of a GPU's figure to the baseline's, with the cells of both `sides` that ran; `verdict`: as in the table."""
 
     gpu: str
     count: int
     pair: Pair
     sides: tuple[tuple[Cell, ...], tuple[Cell, ...]]
+    verdict: str = ""
 
     @property
     def machines(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -266,6 +267,15 @@ class GpuMean:
 
     pair: Pair
     of: tuple[OfGpu, ...]
+
+    @property
+    def disagrees(self) -> bool:
+        """Check whether the GPU is faster in some of the workloads and slower in others."""
+        return {"FASTER", "SLOWER"} <= {item.verdict for item in self.of}
+
+    def count(self, verdict: str) -> int:
+        """Return in how many of the workloads there is this verdict."""
+        return sum(item.verdict == verdict for item in self.of)
 
     def at(self, level: Significance) -> MeanRatio:
         """Return it with its verdict at this level."""
@@ -349,7 +359,11 @@ def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: st
         family = [place for place, row in enumerate(table) if row.of_gpu == of_gpu and row.level]
         for place, told in zip(family, judged([compared[place].pair for place in family]), strict=True):
             table[place] = structs.replace(table[place], verdict=told.verdict, adjusted_p_value=told.adjusted_p_value)
-    pairs = tuple(item.of_gpu for item in compared if item.of_gpu and item.row.gpu != baseline)
+    pairs = tuple(
+        replace(item.of_gpu, verdict=row.verdict)
+        for item, row in zip(compared, table, strict=True)
+        if item.of_gpu and row.gpu != baseline
+    )
     return Relative(table=table, baseline=baseline, batch=batch, refused=tuple(refused), pairs=pairs, significance=level)
 
 

@@ -78,11 +78,12 @@ def _mean_bar(gpus: Gpus, gpu: str, count: int) -> Bar:
         many = f"{answers.workloads(sum(row.n > 0 for row in rows))} measured"
         return Bar(label=gpu, value=1.0, colour=gpus.colour(gpu), figures=("1×", "the baseline", many))
     value = mean.interval
-    many = f"{answers.workloads(mean.n)} in common"
+    many = f"{answers.workloads(mean.n)} in common{gpus.on(gpu, count)}"
+    verdict = gpus.verdict(gpu, gpus.relative.baseline, count)
     low, high = (end if is_known(end) else None for end in (value.low, value.high))
     return Bar(
         label=gpu, value=value.value, low=low, high=high, colour=gpus.colour(gpu), strokes=tuple(gpus.ratios(gpu, count)),
-        figures=(words.effect_with_interval(value), words.verdict_of(mean), many),
+        figures=(words.effect_with_interval(value), verdict, many),
     )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def _standings_chart(gpus: Gpus, scope: Scope) -> Chart:
         sub=" ".join(filter(None, (
             f"{scope.sub} Each at its best PyTorch and {'batch' if gpus.relative.batch == 'same' else 'its largest batch'} in "
             "each setting of the legend; its bars lie over each other and begin at zero. PyTorch, bs (batch): of the longest.",
-            "Of several machines with one GPU the bar is their mean, the strokes are the machines." if several else "",
+            "Where several machines have a GPU, the bar is their mean, and the strokes are the machines." if several else "",
         ))),
         panels=panels, legend=tuple((number, answers.setting_in_words(setting)) for setting, number in colours.items()),
         more=words.more(len(scope.jobs) - MOST_MODELS, "models"),
@@ -262,8 +263,8 @@ def scaling(gpus: Gpus) -> Chart | None:
     return Chart(
         id="scaling", nav="Scaling", title=_scaling_title(gpus),
         sub=f"Items per second of {counts} {gpus.device}s, the multiple of one, and efficiency: the multiple over the number. "
-        f"Dashed: the ideal. Each panel has its own scale; each {gpus.noun} at its best PyTorch and batch, of several machines "
-        "with it the most and the least efficient.",
+        f"Dashed: the ideal. Each panel has its own scale; each {gpus.noun} at its best PyTorch and batch, where several "
+        "machines have one, the most and the least efficient of them.",
         panels=tuple(_device_panels(gpus, job) for job in jobs[:MOST_MODELS]), legend=_legend(gpus),
         more=words.more(len(jobs) - MOST_MODELS, "models"),
     )  # fmt: skip
@@ -371,4 +372,4 @@ def _cell(gpus: Gpus, gpu: str, over: str) -> tuple[str, str, str, str]:
     value = mean.interval
     limits = words.effect_interval(value.value, value.low, value.high)
     colour = {"FASTER": "good", "SLOWER": "bad"}.get(mean.verdict, "")
-    return words.effect(value.value, value.low, value.high), limits, words.verdict_of(mean), colour
+    return words.effect(value.value, value.low, value.high), limits, gpus.verdict(gpu, over, gpus.least), colour

@@ -1,5 +1,6 @@
 """Up to six answers of a page of machines, and the sentence above them."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -122,6 +123,12 @@ class Gpus:
         return OVER_MACHINES if any(row.level == "machines" for row in self.rows) else RULE
 
     @property
+    def apart(self) -> float:
+        """Return by what factor, at most, a ratio of two GPUs is another one than that of their figures."""
+        rows = [row for row in self.rows if row.n and row.ratio > 0 and row.baseline_throughput > 0]
+        return math.exp(max((abs(math.log(row.throughput / row.baseline_throughput / row.ratio)) for row in rows), default=0.0))
+
+    @property
     def least(self) -> int:
         return self.counts[0] if self.counts else min((row.count for row in self.rows), default=1)
 
@@ -142,13 +149,35 @@ class Gpus:
 
     def mean(self, gpu: str, over: str, count: int) -> MeanRatio | None:
         """Return the mean ratio of two GPUs; None where no workload is compared. That of one ratio over the baseline is judged
-        as in the table of these ratios.
+        as in the table of these ratios. Of workloads that differ in their verdicts (`split`) it is AMBIGUOUS.
         """
         mean = self._means.get((gpu, over, count))
         if mean is None:
             return None
         is_in_table = len(mean.of) == 1 and self.relative.baseline in (gpu, over)
-        return mean.at(self.relative.significance if is_in_table else self._significance)
+        found = mean.at(self.relative.significance if is_in_table else self._significance)
+        return replace(found, verdict="AMBIGUOUS") if mean.disagrees else found
+
+    def verdict(self, gpu: str, over: str, count: int) -> str:
+        """Return the words of the verdict on that mean, "" without one."""
+        mean = self.mean(gpu, over, count)
+        return self.split(gpu, over, count) or (words.verdict_of(mean) if mean else "")
+
+    def split(self, gpu: str, over: str, count: int) -> str:
+        """Say in how many workloads a GPU is faster than another and in how many slower; "" if it isn't both."""
+        mean = self._means.get((gpu, over, count))
+        if mean is None or not mean.disagrees:
+            return ""
+        faster, slower = (mean.count(verdict) for verdict in ("FASTER", "SLOWER"))
+        return f"{words.verdict('FASTER')} in {faster} of {workloads(len(mean.of))}, {words.verdict('SLOWER')} in {slower}"
+
+    def on(self, gpu: str, count: int) -> str:
+        """Name the PyTorch on which a GPU is compared with the baseline, where GPUs are on several; "" where all have one."""
+        releases = {
+            name: sorted({cell.stack.release or cell.stack.name for item in mean.of for cell in item.sides[0]})
+            for (name, over, number), mean in self._means.items() if over == self.relative.baseline and number == count
+        }  # fmt: skip
+        return f", torch {words.enumerated(releases[gpu])}" if len(set(map(tuple, releases.values()))) > 1 else ""
 
     def ratios(self, gpu: str, count: int) -> list[float]:
         """Return the ratios over the baseline that count in its mean, one for each workload."""
@@ -365,12 +394,13 @@ class Scope:
             return Standing(who=who, rows={}, problem=missing if any(row.n for row in rows) else words.failed(failed))
         top = pick(best.values(), key=lambda row: row.value(self.column))
         note = "; ".join(f"{setting_in_words(setting)}: {row.workload}, {row.stack}" for setting, row in best.items())
-        lacks = {setting_of(row): missing.removeprefix("energy ") if row.n else "failed" for row in rows
+        lacks = {setting_of(row): missing.replace("energy not read", "unknown") if row.n else "failed" for row in rows
                  if setting_of(row) not in best and (row.n or row.why in words.OUTCOMES)}  # fmt: skip
         return Standing(who=who, rows=best, lacks=lacks, top=top, note=note)
 
 
 RULE = "It is over launches of these machines: another machine of the same GPU may differ by a few per cent."
+NO_PRICES = "Nothing here is per money: no price list was given (--prices FILE)."
 OVER_MACHINES = "Of GPUs with several machines each it is over machines, else over launches of these machines."
 
 
@@ -383,15 +413,16 @@ def answers(gpus: Gpus) -> Answers:
         _worth_answer(gpus, "joule"), _worth_answer(gpus, "cost") or _worth_answer(gpus, "price"),
     ]  # fmt: skip
     return Answers(
-        lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), rule=gpus.rule,
-        warning=warning_of(gpus.cells),
+        lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), 
+        rule=gpus.rule if gpus.price_list.prices else f"{gpus.rule} {NO_PRICES}",
+        warning=warning_of(gpus.cells, gpus.apart),
     )  # fmt: skip
 
 
 def compared(gpus: Gpus, gpu: str, over: str) -> tuple[MeanRatio, str, str] | None:
     """Return the mean over all workloads that both GPUs measured, its verdict in words, and over how many it is."""
     mean = gpus.mean(gpu, over, gpus.least)
-    return (mean, words.verdict_of(mean), workloads(mean.n)) if mean else None
+    return (mean, gpus.verdict(gpu, over, gpus.least), workloads(mean.n)) if mean else None
 
 
 def workloads(count: int) -> str:
@@ -434,13 +465,15 @@ def _fastest_answer(gpus: Gpus) -> Answer | None:
     top, *others = (gpu for gpu in gpus.led if any(row.n for row in gpus.rows if row.gpu == gpu))
     means = {other: gpus.mean(top, other, gpus.least) for other in others}
     over = next(other for other in (gpus.relative.baseline, *others) if means.get(other))
+    splits = {other: gpus.split(top, other, gpus.least) for other in others}
     equal = [other for other, mean in means.items() if mean is None or mean.verdict != "FASTER"]
     is_ahead = all(means[other] is None for other in equal)
     title = f"Fastest {gpus.noun}" if not equal else "Fastest of those compared" if is_ahead else "Highest mean"
     answer = _comparison(gpus, top, over, "fastest", title, top)
     if answer and (rest := [other for other in equal if other != over]):
-        by_reason = group_by(rest, lambda other: _why_not_faster(gpus, top, other, means[other]))
-        text = "; ".join(reason.format(words.enumerated(names)) for reason, names in by_reason.items())
+        by_reason = group_by(rest, lambda other: splits[other] or _why_not_faster(gpus, top, other, means[other]))
+        texts = [(f"{reason} than {{}}" if reason in splits.values() else reason, names) for reason, names in by_reason.items()]
+        text = "; ".join(reason.format(words.enumerated(names)) for reason, names in texts)
         answer = replace(answer, text=f"{answer.text} {text[:1].upper()}{text[1:]}.")
     return answer
 
@@ -503,11 +536,13 @@ def _settings_answer(gpus: Gpus) -> Answer | None:
     over = "eager" if name == "torch.compile" else "fp32" if name == "AMP" else "fp32, eager"
     verdicts = list(dict.fromkeys(words.verdict_of(mean) for mean in means.values()))
     verdict = f"{verdicts[0]} on {'each' if len(means) > 1 else 'it'}" if len(verdicts) == 1 else "verdicts differ"
+    where = words.enumerated(dict.fromkeys(gpus.cells.model(gpus.cells.rows[at]) for at, *_ in _chain(gpus)[1]))
     figure = span(values, words.effect)
     return Answer(
         name="settings", title=words.brings(name), figure=figure,
         text=f"over {over}: {verdict}" + (f"; least on {least}, most on {most}." if " to " in figure else "."),
-        note="Geometric means of pairs that differ in nothing else.", chart="fastest", value=max(values), low=min(values),
+        note=f"Geometric means of pairs that differ in nothing else, of {where}.", chart="fastest", value=max(values),
+        low=min(values),
         high=max(values), unit="×",
     )  # fmt: skip
 
@@ -598,9 +633,10 @@ def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
     return Answer(
         name=scope.column, title=title, 
         figure=str(top.machine) if gpus.noun == "machine" else top.gpu,
-        text=f"{words.with_unit(top.value(scope.column), unit)} for {words.model(top.model)}; next is {gpus.who(second)}: "
-        f"{words.short(second.value(scope.column))}. No test.{unknown}",
-        note=f"{what}, {setting_in_words(setting_of(top))}.", chart=f"fastest-{name}", value=top.value(scope.column), unit=unit,
+        text=f"{words.with_unit(top.value(scope.column), unit)} for {words.model(top.model)} with "
+        f"{setting_in_words(setting_of(top))}; next is {gpus.who(second)}: "
+        f"{words.short(second.value(scope.column))}. Differences are not tested.{unknown}",
+        note=f"{what}.", chart=f"fastest-{name}", value=top.value(scope.column), unit=unit,
     )  # fmt: skip
 
 

@@ -92,7 +92,7 @@ class Answers:
 
 ONE_LAUNCH = "One launch each shows no differences: torchmatrix run makes three, without --fast or --launches 1."
 ONE_LEFT = "One launch each shows no differences: others failed."
-RULE = "First stands the model that most stacks measured, on its most devices: the matrix decides, not the results."
+RULE = "The first answers are about the model that most stacks measured, on its most devices, whether or not it is the fastest."
 
 
 def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Sequence[str], unread: int = 0) -> Answers:
@@ -120,13 +120,36 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
     return Answers(lead=_lead(cells, ranked), each=each, rule=RULE, warning=warning_of(cells))
 
 
-def warning_of(cells: Cells) -> str:
-    """Say what holds verdicts back: levels, launches that resemble each other, one launch each; "" if nothing does."""
+def warning_of(cells: Cells, apart: float = 1.0) -> str:
+    """Say what holds verdicts back: levels, launches that resemble each other, one launch each, figures that scatter; "" if
+    nothing does. `apart`: of further ratios (apart_in_words).
+    """
     warnings = [
-        levels_in_words(cells.data.jump), RESEMBLE if cells.data.resemble else "",
+        levels_in_words(cells.data.jump), RESEMBLE if cells.data.resemble else "", apart_in_words(max(apart, _apart(cells))),
         _of_one_launch([row for row in cells.rows if row.n]),
     ]  # fmt: skip
     return " ".join(filter(None, warnings))
+
+
+def _apart(cells: Cells) -> float:
+    """Return by what factor, at most, the ratio of two cells' figures is another one than their ratio of geometric means."""
+    pairs = [pair for pair in cells.data.pairs if pair.over is not None and pair.ratio]
+    figures = ((cells.rows[pair.at].rate, cells.rows[pair.over].rate, pair.ratio) for pair in pairs)
+    return math.exp(max((abs(math.log(at / over / ratio)) for at, over, ratio in figures if at and over), default=0.0))
+
+
+NOTICED = 1.02
+"""A ratio that is further from that of the figures beside it is told."""
+
+
+def apart_in_words(factor: float) -> str:
+    """Say that figures and ratios come from two statistics, where a reader would see it; "" if not."""
+    if not factor > NOTICED:
+        return ""
+    return (
+        "Figures and bars are medians of launches, ratios are of their geometric means: these launches scatter so much that "
+        f"the two differ by up to {words.percent(factor - 1)} and may rank cells differently."
+    )
 
 
 def _of_one_launch(measured: Sequence[ShownCell]) -> str:
@@ -291,7 +314,8 @@ def _against_others(cells: Cells, ranked: Ranking) -> tuple[str, str]:
         higher = words.enumerated(words.short(row.rate) for row in ranked.only_higher)
         parts.append(f"Slower by tests, though the figure is higher: {names} ({higher}).")
     if names := _names_of(cells, ranked.near, top):
-        parts.append(f"No difference shown from {names} alone, which other pairs show to be slower.")
+        them = "it" if len(ranked.near) == 1 else "them"
+        parts.append(f"No difference shown from {names} by its own pair; other pairs show {them} to be slower.")
     if names := _names_of(cells, ranked.untested, top):
         parts.append(f"Not tested against {names}{_why_not_against(cells, ranked)}.")
     is_open = len(ranked.equal) > 1 or ranked.near

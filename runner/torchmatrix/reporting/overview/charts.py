@@ -256,7 +256,7 @@ def effects_chart(cells: Cells) -> Chart | None:
         id="settings", nav="Settings", title=_effects_title(cells, kinds),
         sub="Throughput with a setting over throughput without it, all else equal; logarithmic scale. A thin stroke is a pair "
         "of cells, the diamond their geometric mean with its interval over launches. Ratios are of geometric means of "
-        "launches; bars of throughput may be medians.",
+        "launches, bars of throughput are their medians.",
         panels=((panel,),),
         more=_models_without_row(cells, kinds),
     )  # fmt: skip
@@ -342,9 +342,17 @@ def _rows_of_stack(cells: Cells, pairs: Sequence[ShownPair]) -> list[Dot]:
     """Return a row for each model, and one for all of them where they agree."""
     who, models = cells.who(cells.rows[pairs[0].at]), answers.by_model(cells, pairs)
     if len(models) == 1:
-        return [_effects_row(cells, pairs, who)]
+        return [_effects_row(cells, pairs, f"{who}{_only_setting(cells, pairs)}")]
     rows = [_effects_row(cells, group, f"{who}: {cells.model(cells.rows[group[0].at])}") for group in models]
     return [*rows, *([_effects_row(cells, pairs, f"{who}: all {len(models)} models")] if _agree(cells, pairs) else [])]
+
+
+def _only_setting(cells: Cells, pairs: Sequence[ShownPair]) -> str:
+    """Name the setting that all pairs of a model have, if other cells of the model have others."""
+    model = cells.rows[pairs[0].at].model
+    of_pairs = {cells.settings(cells.rows[pair.at]) for pair in pairs}
+    every = {cells.settings(row) for row in cells.rows if row.n and row.model == model}
+    return f" ({next(iter(of_pairs))})" if len(of_pairs) == 1 and len(every) > 1 else ""
 
 
 def _effects_row(cells: Cells, pairs: Sequence[ShownPair], label: str) -> Dot:

@@ -81,9 +81,16 @@ DOUBTS = ("†", "not steady", "partly unchecked", "only seen batches")
 """Marks that are no fault of the launch, but leave a doubt about its figure; `bad` marks leave one too."""
 
 
+NOISY = "noisy"
+
+
 def flags(row: CellRow) -> list[dict[str, Any]]:
-    """Return the marks which say that a cell's figure may not be what it seems."""
-    return [mark for mark in marks(row) if mark["bad"] or mark["word"] in DOUBTS]
+    """Return the marks which say that a cell's figure may not be what it seems, also that its launches scatter much."""
+    found = [mark for mark in marks(row) if mark["bad"] or mark["word"] in DOUBTS]
+    if row.verdict == NOISY:
+        title = f"the launches scatter by {words.percent(row.cv)}: quiet ones by less than 3{words.SPACE}%"
+        found.append({"word": NOISY, "bad": False, "title": title})
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
