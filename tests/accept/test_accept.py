@@ -261,7 +261,7 @@ def test_a_machine_is_known_by_its_identity_and_not_by_its_folder(torchmatrix: C
     assert len(failed(judged(torchmatrix, tmp_path / "two", "--baseline", str(baseline), code=5))) == 8
     record = judged(torchmatrix, tmp_path / "one", "--baseline", str(baseline))
     assert not failed(record) and record["notes"] == []
-    text = baseline.read_text().replace('"torchmatrix_baseline": 2', '"torchmatrix_baseline": 1')
+    text = baseline.read_text().replace('"torchmatrix_baseline": 2', '"torchmatrix_baseline": 1').replace("true", "false")
     baseline.write_text(text.replace(baselines._digest("1111"), baselines._digest("node")))
     record = judged(torchmatrix, tmp_path / "one", "--baseline", str(baseline))
     assert {c["reference"]["kind"] for c in record["checks"] if c["operation"].startswith("gemm")} == {"siblings"}
@@ -280,6 +280,56 @@ def test_machines_without_a_counterpart_among_the_others_are_told_why(torchmatri
         "eight: 8 of 8 checks are held against no other machine: others have devices 4, here 8",
         "four: 4 of 4 checks are held against no other machine: others have devices 8, here 4",
     ]
+
+
+def test_a_baseline_of_several_sets_of_devices_can_be_read_again(torchmatrix: Command, tmp_path: Path) -> None:
+    for places in ((0, 1, 2), (1, 2, 3)):
+        write(tmp_path / "results", Server(count=4, work=("triad",), sets=(places,), name=f"set{places[0]}"), identity="1111")
+    baseline = tmp_path / "baseline.json"
+    words = ("--results", str(tmp_path / "results"), "--write-baseline", str(baseline), "--output", str(tmp_path / "a"))
+    torchmatrix("accept", "all", *words)
+    devices = [device["device"] for entry in json.loads(baseline.read_text())["entries"] for device in entry["devices"]]
+    assert len(devices) == 6 == len(set(devices)) and "gpu1 of gpu1+2+3" in devices
+    assert baselines.read(baseline).entries
+
+
+def test_what_several_machines_of_a_baseline_are_held_against_is_not_called_their_own(
+    torchmatrix: Command, tmp_path: Path
+) -> None:
+    for number in range(3):
+        write(tmp_path / "results", Server(name=f"h100-{number}", seed=number, work=("triad",)))
+    where, path = ("--results", str(tmp_path / "results"), "--output", str(tmp_path / "a")), tmp_path / "baseline.json"
+    torchmatrix("accept", "all", *where, "--write-baseline", str(path))
+    done = torchmatrix("accept", "all", *where, "--baseline", str(path), "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["notes"] == []
+
+
+def test_a_machine_that_told_its_identity_later_is_no_other_machine(torchmatrix: Command, tmp_path: Path) -> None:
+    """The baseline was written from a run that recorded none, so that it knows the machine by its folder."""
+    first = write(tmp_path / "old", Server(work=("triad",), name="gpu01"))
+    for path in (first.path / "run.jsonl", *first.path.rglob("round*.jsonl")):
+        path.write_text(path.read_text().replace('"machine": "id-gpu01"', '"machine": null'))
+    path = tmp_path / "baseline.json"
+    where = ("--results", str(tmp_path / "old"), "--output", str(tmp_path / "a"))
+    torchmatrix("accept", "all", *where, "--write-baseline", str(path))
+    assert {device["verified"] for entry in json.loads(path.read_text())["entries"] for device in entry["devices"]} == {False}
+    write(tmp_path / "new", Server(work=("triad",), name="gpu01", seed=2), identity="1111")
+    record = judged(torchmatrix, tmp_path / "new", "--baseline", str(path))
+    assert {check["reference"]["kind"] for check in record["checks"]} == {"siblings"}
+
+
+def test_copies_between_two_nodes_are_no_pair_of_gpus(torchmatrix: Command, tmp_path: Path) -> None:
+    launch = {"workload": "peer-copy-micro-fp32-1B", "model": "peer-copy", "nodes": 2, "unit": "GB", "outcome": "crashed",
+              "job": {"mode": "micro", "bytes": 2**28, "unit": "GB", "batch": 1}}  # fmt: skip
+    write_run(tmp_path / "results", [launch, launch])
+    done = torchmatrix("accept", "last", "--results", str(tmp_path / "results"), "--output", str(tmp_path / "a"))
+    assert done.returncode == 5 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_runs_that_were_judged_until_they_were_decided_are_judged_so_again(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(work=("triad",), slow={("triad", 2): 0.975}))
+    bounds = [judged(torchmatrix, tmp_path / "results", *words)["checks"][0]["bound"] for words in ((), ("--until-decided",))]
+    assert bounds[1] < bounds[0]
 
 
 def test_a_figure_of_failed_launches_is_none_and_a_wrong_result_fails(torchmatrix: Command, tmp_path: Path) -> None:

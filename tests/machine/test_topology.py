@@ -132,6 +132,7 @@ def space(control: int | None) -> bytes:
         ([("0000:10:01.0", None), ("0000:14:00.0", space(0)), ("0000:15:04.0", space(0x01))], "none"),
         ([("0000:10:01.0", None), ("0000:14:00.0", space(0)), ("0000:15:04.0", space(0x1D)[:64])], None),  # not root
         ([("0000:10:01.0", None), ("0000:14:00.0", None)], None),
+        ([("0000:10:01.0", None), ("0000:14:00.0", b"\xff" * 4096), ("0000:15:04.0", space(0))], None),  # off the bus
         ([], None),  # a virtual machine
     ],
 )

@@ -16,7 +16,7 @@ from torchmatrix.facts.store import Results
 from torchmatrix.reporting import machines_page
 
 A100, H100, B200 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA B200"
-MEMORY = {A100: 80, H100: 80, B200: 180}
+MEMORY = {A100: 80, H100: 80, B200: 180, "NVIDIA L40S": 48}
 SCATTER = (1.0, 1.004, 0.997, 1.002, 0.999)
 BERT = "bert-base-cased"
 DISTURBED = [
@@ -264,3 +264,103 @@ def test_figures_that_scatter_so_much_that_ratios_differ_from_theirs_are_told(
     record, *_ = answered(torchmatrix, root)
     assert ("may rank cells differently" in (record["warning"] or "")) == is_told
     assert ("noisy" in (record["doubts"] or "")) == is_told
+
+
+def test_a_further_machine_of_another_workload_makes_no_mean_over_launches(torchmatrix: Command, root: Path) -> None:
+    """Over machines nothing is shown; three launches of each say more than machines of one GPU differ by."""
+    for place, (a, h) in enumerate(((100, 105), (97, 100))):
+        machine(root, f"a{place}", A100, cell(a), cell(a, BERT), cell(a / 10, "gpt2"))
+        machine(root, f"h{place}", H100, cell(h), cell(h, BERT))
+    machine(root, "h9", H100, cell(10, "gpt2"))
+    record, answers, _ = answered(torchmatrix, root)
+    assert answers["fastest"]["verdict"] == "AMBIGUOUS" and answers["fastest"]["title"] != "Fastest GPU"
+    assert record["lead"].endswith("no difference shown.")
+
+
+def test_means_of_machines_that_share_workloads_in_part_are_seldom_wrong(tmp_path: Path) -> None:
+    draw, false = random.Random(3), 0
+    for fleet in range(40):
+        root = tmp_path / str(fleet)
+        for name, gpu in (("a", A100), ("h", H100)):
+            for place, models in enumerate((("resnet50", BERT), (BERT, "gpt2"), ("gpt2", "resnet50"))):
+                own = 100 * draw.gauss(1, 0.03)
+                machine(root, f"{name}{place}", gpu, *(cell(own, model) for model in models))
+        chosen = machines.newest_complete(Results(root).runs())
+        shown = machines_page.shown_of(*machines_page.compared(chosen))
+        false += any(answer.name == "fastest" and answer.verdict in ("FASTER", "SLOWER") for answer in shown.answers.each)
+    assert false <= 5
+
+
+def test_two_gpus_have_one_ratio_and_its_inverse(torchmatrix: Command, root: Path) -> None:
+    stacks = {cuda: {"name": f"torch2.5.1-cu{cuda}", "torch": "2.5.1"} for cuda in (121, 124)}
+    machine(root, "a1", A100, cell(100, stack=stacks[121]), cell(210, stack=stacks[124]))
+    machine(root, "h1", H100, cell(200, stack=stacks[124]))
+    assert answered(torchmatrix, root)[1]["fastest"]["value"] == pytest.approx(210 / 200, rel=0.01)
+    other = answered(torchmatrix, root, "--baseline-gpu", "H100")[1]["fastest"]
+    assert other["value"] == pytest.approx(210 / 200, rel=0.01)
+
+
+def test_what_was_not_tested_leads_only_by_its_value(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(50, n=1))
+    machine(root, "h1", H100, cell(200), cell(100, BERT))
+    machine(root, "b1", B200, cell(200, BERT))
+    assert answered(torchmatrix, root)[1]["fastest"]["figure"] == "B200 SXM"
+
+
+def test_the_title_doesnt_call_a_mean_the_highest_that_isnt(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100), cell(100, BERT))
+    machine(root, "h1", H100, cell(200), cell(400, BERT))
+    machine(root, "b1", B200, cell(250))
+    machine(root, "x1", "NVIDIA L40S", cell(250))
+    fastest = answered(torchmatrix, root)[1]["fastest"]
+    assert fastest["title"] == "None is shown to be faster than" and fastest["figure"] in ("B200 SXM", "L40S")
+
+
+def test_a_gpu_that_shares_nothing_is_no_baseline_by_itself(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100, "gpt2"))
+    machine(root, "h1", H100, cell(200))
+    machine(root, "b1", B200, cell(400))
+    _, answers, text = answered(torchmatrix, root)
+    assert answers["fastest"]["figure"] == "B200 SXM" and "Throughput over that of H100" in text
+    _, answers, text = answered(torchmatrix, root, "--baseline-gpu", "A100")
+    assert answers["fastest"]["figure"] == "B200 SXM" and "Not compared with A100" in answers["fastest"]["text"]
+
+
+def test_gpus_are_compared_on_the_numbers_of_devices_that_two_have(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100, "gpt2", devices=range(8)))
+    machine(root, "h1", H100, cell(800, devices=range(8)), [dict(cell(100)[0], outcome="oom")])
+    machine(root, "b1", B200, cell(1600, devices=range(8)))
+    assert "2.00× over 1 workload" in answered(torchmatrix, root)[0]["lead"]
+
+
+def test_the_baseline_doesnt_decide_on_how_many_devices_others_are_compared(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(1000, devices=range(8)))
+    machine(root, "h1", H100, cell(200), cell(1500, devices=range(8)))
+    machine(root, "b1", B200, cell(600))
+    fastest = answered(torchmatrix, root)[1]["fastest"]
+    assert fastest["figure"] == "B200 SXM" and fastest["text"].endswith("Not compared with A100 80GB SXM4: measured on 8 GPUs.")
+
+
+def test_the_best_setting_counts_though_it_isnt_drawn(torchmatrix: Command, root: Path) -> None:
+    machine(root, "a1", A100, cell(100), cell(300, precision="amp"))
+    machine(root, "b1", B200, cell(100), cell(2000, precision="tf32"))
+    prices = root.parent / "prices.csv"
+    rows = [f"{gpu},EUR,{price},a shop,2026-01-01" for gpu, price in (("A100 80GB SXM4", 1.0), ("B200 SXM", 3.6))]
+    prices.write_text("\n".join(["gpu,currency,price_per_hour,source,date", *rows, ""]))
+    _, answers, text = answered(torchmatrix, root, "--prices", str(prices))
+    assert answers["cost"]["figure"] == "B200 SXM" and "0.500 EUR" in " ".join(answers["cost"]["text"].split())
+    assert "Not known" not in answers["cost"]["text"] and "B200 SXM does 2 000 images/s with TF32, eager" in text
+
+
+def test_each_ratio_of_single_machines_has_the_caution(torchmatrix: Command, root: Path) -> None:
+    for place, model in enumerate(("resnet50", BERT)):
+        machine(root, f"a{place}", A100, cell(100, model))
+        machine(root, f"h{place}", H100, cell(105, model))
+    assert "One machine with H100 SXM5 80GB and one with A100" in answered(torchmatrix, root)[1]["fastest"]["note"]
+
+
+def test_one_workload_on_two_stacks_is_one(torchmatrix: Command, root: Path) -> None:
+    stacks = [{"name": f"torch2.5.1-cu{cuda}", "torch": "2.5.1"} for cuda in (121, 124)]
+    for name, gpu, rate in (("a1", A100, 100), ("h1", H100, 200)):
+        machine(root, name, gpu, *(cell(rate + 10 * place, stack=stack) for place, stack in enumerate(stacks)))
+    assert answered(torchmatrix, root)[0]["lead"].endswith("over 2 ratios of 1 workload.")

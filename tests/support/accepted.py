@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -57,8 +57,9 @@ RATES = {
 class Server:
     """A server of `count` GPUs. `slow`: by (operation, place) the factor of its rate; `change`: by place other fields of the
     GPU; `read`: other readings; `errors`: by place how many corrected memory errors are counted in a second; `pairs`: all of
-    its GPUs copy to each other, too; `slow_pairs`: the factor of a pair's rate; `multiprocessors`: of a device, as torch tells
-    them; `host`: other fields of the machine. `within`, `between`: the scatter of launches and devices.
+    its GPUs copy to each other, too; `sets`: on which GPUs operations run, by default on all; `slow_pairs`: the factor of a
+    pair's rate; `multiprocessors`: of a device, as torch tells them; `host`: other fields of the machine. `within`, `between`:
+    the scatter of launches and devices.
     """
 
     gpu: Mapping[str, Any] = field(default_factory=lambda: H100)
@@ -68,6 +69,7 @@ class Server:
     read: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     errors: Mapping[int, int] = field(default_factory=dict)
     pairs: bool = False
+    sets: Sequence[Sequence[int]] = ()
     slow_pairs: Mapping[tuple[int, int], float] = field(default_factory=dict)
     multiprocessors: int | None = None
     cpus: Mapping[int, str] = field(default_factory=dict)
@@ -104,15 +106,15 @@ def write(
         "driver": "575.51.03", "kernel": "6.8.0", **server.host,
     }  # fmt: skip
     launches, files = [], []
-    for name in server.work:
+    for name, used in product(server.work, server.sets or (places,)):
         own = [1 + random.gauss(0, server.between) for _ in places]
         for number in range(server.launches):
             rates = [
                 RATES[name] * own[place] * server.slow.get((name, place), 1.0) * (1 + random.gauss(0, server.within))
-                for place in places
+                for place in used
             ]
-            launches.append(_launch(server, host, name, places))
-            files.append((name, places, number + 1, rates))
+            launches.append(_launch(server, host, name, used))
+            files.append((name, used, number + 1, rates))
     for pair in combinations(places, 2) if server.pairs else ():
         for number in range(server.launches):
             factor = RATES["peer-copy"] * server.slow_pairs.get(pair, 1.0)

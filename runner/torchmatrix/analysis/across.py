@@ -242,13 +242,21 @@ class Relative:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfGpu:
-    """The ratio of a GPU's figure to the baseline's, with the cells of both `sides` that ran; `verdict`: as in the table."""
+    """The ratio of a GPU's figure to the baseline's, with the cells of both `sides` that ran; `verdict`: as in the table;
+    `workload`: its name, without the stack.
+    """
 
     gpu: str
     count: int
     pair: Pair
     sides: tuple[tuple[Cell, ...], tuple[Cell, ...]]
     verdict: str = ""
+    workload: str = ""
+
+    @property
+    def is_over_machines(self) -> bool:
+        """Check whether both sides have several machines, over which its interval is."""
+        return all(len(side) > 1 for side in self.sides) and not math.isnan(self.pair.error)
 
     @property
     def machines(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -269,6 +277,21 @@ class GpuMean:
     of: tuple[OfGpu, ...]
 
     @property
+    def inverse(self) -> "GpuMean":
+        """Return that of the other GPU to this one."""
+        swapped = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
+        of = (
+            replace(item, pair=item.pair.inverse, sides=item.sides[::-1], verdict=swapped.get(item.verdict, item.verdict))
+            for item in self.of
+        )
+        return GpuMean(pair=self.pair.inverse, of=tuple(of))
+
+    @property
+    def workloads(self) -> int:
+        """Return how many workloads it is of: one may have been measured on several stacks."""
+        return len({item.workload for item in self.of})
+
+    @property
     def disagrees(self) -> bool:
         """Check whether the GPU is faster in some of the workloads and slower in others."""
         return {"FASTER", "SLOWER"} <= {item.verdict for item in self.of}
@@ -286,8 +309,8 @@ def mean_over(pairs: Sequence[OfGpu]) -> GpuMean:
     """Return the geometric mean of these ratios; that of one is the ratio itself.
 
     It is over machines where several of both GPUs measured one of them: each machine then counts once, by its own mean, since
-    its cells share it, and only the ratios count that all these machines measured. Otherwise it is over launches of these
-    machines. Raises ValueError without a pair.
+    its cells share it, and only the ratios count that all these machines measured. Where none is of all machines, the ratios
+    err together (_erring_together). Otherwise it is over launches of these machines. Raises ValueError without a pair.
     """
     every = [frozenset[str]().union(*(item.machines[side] for item in pairs)) for side in (0, 1)]
     common = tuple(item for item in pairs if item.machines == (every[0], every[1]))
@@ -295,6 +318,8 @@ def mean_over(pairs: Sequence[OfGpu]) -> GpuMean:
     counted = common if is_over_machines else tuple(pairs)
     if len(counted) == 1:
         return GpuMean(pair=counted[0].pair, of=counted)
+    if not is_over_machines and any(item.is_over_machines for item in counted):
+        return GpuMean(pair=_erring_together(counted), of=counted)
     if not is_over_machines:
         moments = {_names(side): _moments(side) for item in pairs for side in item.sides}
         ratios = [(_names(item.sides[0]), _names(item.sides[1]), item.pair.value) for item in pairs]
@@ -306,12 +331,27 @@ def mean_over(pairs: Sequence[OfGpu]) -> GpuMean:
     return GpuMean(pair=replace(pair(above, below), disturbed=is_disturbed, looks=looks), of=counted)
 
 
+def _erring_together(items: Sequence[OfGpu]) -> Pair:
+    """Return the mean of ratios, some of which are over machines that they share in part: their errors are taken to be one,
+    and that of a ratio of single machines as large as those of the others, since it doesn't know how much machines differ.
+    """
+    known = [item.pair for item in items if item.is_over_machines]
+    most = max(pair.error for pair in known)
+    errors = [item.pair.error if item.is_over_machines else max(most, item.pair.error) for item in items]
+    log = mean_of([math.log(item.pair.value) for item in items])
+    return Pair(
+        value=math.exp(log), log=log, error=mean_of(errors), freedom=min(pair.freedom for pair in known),
+        disturbed=any(item.pair.disturbed for item in items), looks=max(item.pair.looks for item in items),
+    )  # fmt: skip
+
+
 def relative_table(cells: CellIndex, baseline: str | None = None, batch: str = "same") -> Relative:
     """Compare every GPU with the baseline GPU: same workload, same number of devices, an equal or an equivalent stack.
 
-    `cells`: of machines.fleet_rows. `baseline`: a GPU by its short name or an unambiguous part of it; by default the GPU that
-    was released first (gpus.csv), else the first. `batch`: "same", or "own": each GPU's largest batch that ran. Of several
-    device sets of one size the first that ran is taken; `chosen_of` says of how many cells.
+    `cells`: of machines.fleet_rows. `baseline`: a GPU by its short name or an unambiguous part of it; by default, of those with
+    a workload in common with another, the GPU that was released first (gpus.csv), else the first. `batch`: "same", or "own":
+    each GPU's largest batch that ran. Of several device sets of one size the first that ran is taken; `chosen_of` says of how
+    many cells.
 
     A row is about one machine, or about all with this GPU together. `ratio` is NaN where there is none, and `why` says why;
     what only the baseline measured has a row too. `level`: launches, or machines where both sides have two or more of them.
@@ -321,7 +361,11 @@ def relative_table(cells: CellIndex, baseline: str | None = None, batch: str = "
     """
     candidates = candidates_of(cells, batch)
     gpus = _gpus(candidates)
-    return _relative(candidates, gpus, _baseline(gpus, baseline) if baseline else _oldest(cells, gpus), batch)
+    if baseline:
+        return _relative(candidates, gpus, _baseline(gpus, baseline), batch)
+    oldest = _by_age(cells, gpus)
+    each = (_relative(candidates, gpus, gpu, batch) for gpu in oldest)
+    return next((relative for relative in each if relative.pairs), _relative(candidates, gpus, oldest[0], batch))
 
 
 def relative_to_each(cells: CellIndex, batch: str = "same") -> tuple[Relative, ...]:
@@ -359,12 +403,22 @@ def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: st
         family = [place for place, row in enumerate(table) if row.of_gpu == of_gpu and row.level]
         for place, told in zip(family, judged([compared[place].pair for place in family]), strict=True):
             table[place] = structs.replace(table[place], verdict=told.verdict, adjusted_p_value=told.adjusted_p_value)
-    pairs = tuple(
+    pairs = _once([
         replace(item.of_gpu, verdict=row.verdict)
         for item, row in zip(compared, table, strict=True)
         if item.of_gpu and row.gpu != baseline
-    )
+    ])  # fmt: skip
     return Relative(table=table, baseline=baseline, batch=batch, refused=tuple(refused), pairs=pairs, significance=level)
+
+
+def _once(pairs: Sequence[OfGpu]) -> tuple[OfGpu, ...]:
+    """Return the ratios, of those to the same cells of the baseline only that of the nearest stack: no cell counts twice."""
+    kept = []
+    for same in group_by(pairs, lambda item: (item.gpu, item.count, _names(item.sides[1]))).values():
+        stacks = [item.sides[0][0].stack for item in same]
+        nearest = nearest_stack(same[0].sides[1][0].stack, stacks)
+        kept += [item for item in same if nearest is None or item.sides[0][0].stack.name == nearest[0].name]
+    return tuple(kept)
 
 
 NOT_BY_ALL = "not measured by all machines"
@@ -402,14 +456,14 @@ def _baseline(gpus: Sequence[str], word: str) -> str:
     return matches[0]
 
 
-def _oldest(cells: CellIndex, gpus: Sequence[str]) -> str:
-    """Return the GPU with the earliest launch date in gpus.csv, else the first."""
+def _by_age(cells: CellIndex, gpus: Sequence[str]) -> list[str]:
+    """Return the GPUs by their launch dates in gpus.csv, those without one last; "" if there is none."""
     dates: dict[str, str] = {}
     for row in (row for cell in cells.every for row in cell.launches):
         facts = gpu_specs.of_row(row) if row.gpu not in dates else None
         if facts and facts.launch_date:
             dates[row.gpu] = facts.launch_date
-    return min(gpus, key=lambda gpu: dates.get(gpu, "9999"), default="")
+    return sorted(gpus, key=lambda gpu: dates.get(gpu, "9999")) or [""]
 
 
 def _counterpart(cell: Cell, slot_cells: Sequence[Cell]) -> list[Cell]:
@@ -450,7 +504,7 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], uncovered: Se
     of_gpu = None
     if side.of_gpu and not why:
         sides = tuple(side.ran), tuple(cell for cell in other if cell.samples)
-        of_gpu = OfGpu(gpu=first.row.gpu, count=first.row.count, pair=pair, sides=sides)
+        of_gpu = OfGpu(gpu=first.row.gpu, count=first.row.count, pair=pair, sides=sides, workload=row.workload)
     return _Compared(row=row, differences=differences, pair=pair, of_gpu=of_gpu)
 
 

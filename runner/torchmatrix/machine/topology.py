@@ -31,7 +31,7 @@ _NO_PEER_DMA = 1 << 4  # CRAT_IOLINK_FLAGS_NO_PEER_TO_PEER_DMA
 
 _PCI_FOLDER = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _ACS, _ACS_CONTROL, _REDIRECTS = 0x0D, 6, 0x04  # PCI_EXT_CAP_ID_ACS, _ACS_CTRL, _ACS_RR: include/uapi/linux/pci_regs.h
-_EXTENDED, _MOST_CAPABILITIES = 0x100, 64
+_EXTENDED, _MOST_CAPABILITIES, _ABSENT = 0x100, 64, 0xFFFFFFFF  # all ones: the device doesn't answer
 
 _GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # of PCIe, by GT/s
 
@@ -210,8 +210,10 @@ def _acs_control(port: Path) -> int | None:
         header, left = int.from_bytes(space[place : place + 4], "little"), left - 1
         if header & 0xFFFF == _ACS:
             return int.from_bytes(space[place + _ACS_CONTROL : place + _ACS_CONTROL + 2], "little")
+        if header == _ABSENT:
+            return None
         place = header >> 20
-    return 0
+    return 0 if left else None
 
 
 def sysfs_pci(sys_root: Path, bus: str) -> Path:

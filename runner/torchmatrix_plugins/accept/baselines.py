@@ -20,7 +20,7 @@ from torchmatrix_plugins.accept.checks import BEYOND, Check
 from torchmatrix_plugins.accept.judging import Reference
 
 VERSION, FORMER = 2, 1
-"""The version of the files; the former one knows machines by the folder of their runs."""
+"""The version of the files; the former one knows all machines by the folder of their runs."""
 FAR_BELOW = 0.2
 """A reference below this share of the device's limit is told: a unit may have slipped."""
 MOST_ERROR = 0.5
@@ -33,7 +33,9 @@ _HINT = "torchmatrix accept --write-baseline FILE writes one"
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device reached, or several together. `log`: the mean of the logarithms of its `launches`, with its `error`."""
+    """What one device reached, or several together. `log`: the mean of the logarithms of its `launches`, with its `error`.
+    `verified`: the machine is known by its identity, else by the folder of its runs.
+    """
 
     machine: str
     device: str
@@ -42,6 +44,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     software: str = ""
     measured: str = ""
+    verified: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,13 +142,13 @@ def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
 
 def _whole(baseline: Baseline, checks: Sequence[Check], found: bool) -> Iterator[str]:
     """Yield what is to be said of a baseline as a whole. `found`: it has an operation on such a device."""
-    own = {name for check in checks for name in _own(baseline, check)}
     names = [shown(entry.operation) for entry in baseline.entries]
     missing = [check for check in checks if not any(is_of(entry, check) for entry in baseline.entries)]
     if found and missing:
         few = f"{len(missing)} of {count(len(checks), 'check')} {are(len(missing))}"
         yield f"{few} not in the baseline{_unlike(baseline, missing)}"
-    if found and all(device.machine in own for entry in baseline.entries for device in entry.devices):
+    devices = [device for entry in baseline.entries for device in entry.devices]
+    if found and len({check.machine for check in checks}) == 1 and all(_is_own(device, checks[0]) for device in devices):
         yield "the baseline is of this machine alone, which can't be a reference of itself"
     elif not found and not {*names} & {check.operation for check in checks}:
         yield f"the baseline has none of these operations: it has {', '.join(dict.fromkeys(names))}"
@@ -183,7 +186,7 @@ def finder(baseline: Baseline) -> Callable[[Check], Reference | None]:
 
     def find(check: Check) -> Reference | None:
         entry = next((entry for entry in baseline.entries if is_of(entry, check)), None)
-        others = [device for device in entry.devices if device.machine not in _own(baseline, check)] if entry else []
+        others = [device for device in entry.devices if not _is_own(device, check)] if entry else []
         if not others:
             return None
         machines = len({device.machine for device in others})
@@ -200,16 +203,16 @@ def alone(baseline: Baseline, machines: Mapping[str, Sequence[Check]]) -> Iterat
     for name, checks in machines.items():
         known = [check for check in checks if check.key and check.outcome == "ok"]
         if missing := [check for check in known if find(check) is None]:
-            few, own = f"{len(missing)} of {count(len(known), 'check')}", _own(baseline, missing[0])
-            theirs = [entry for entry in baseline.entries if any(device.machine not in own for device in entry.devices)]
+            few = f"{len(missing)} of {count(len(known), 'check')}"
+            theirs = [entry for entry in baseline.entries if not all(_is_own(device, missing[0]) for device in entry.devices)]
             why = _unlike(msgspec.structs.replace(baseline, entries=theirs), missing)
             yield f"{name}: {few} {are(len(missing))} held against no other machine{why.replace('it has', 'others have')}"
 
 
-def _own(baseline: Baseline, check: Check) -> set[str]:
-    """Return as what a baseline may know the machine of a check."""
-    former = {_digest(check.former)} if baseline.torchmatrix_baseline == FORMER else set()
-    return {_digest(check.identity)} | former
+def _is_own(device: Device, check: Check) -> bool:
+    """Check whether a device of a baseline is of the machine of a check: by its identity, else by a folder of its runs."""
+    names = [check.identity] if device.verified else [check.identity, *check.folders]
+    return device.machine in map(_digest, names)
 
 
 def _digest(machine: str) -> str:
@@ -228,7 +231,7 @@ def of_checks(checks: Sequence[Check]) -> tuple[Baseline, int]:
     for check, reached in sound:
         told = check.launches[-1]
         device = Device(
-            machine=_digest(check.identity), device=check.device, log=reached.log,
+            machine=_digest(check.identity), verified=check.verified, device=check.device, log=reached.log,
             error=math.sqrt(reached.squared_error), launches=reached.launches, software=check.software,
             measured=utc(told.unix_seconds),
         )  # fmt: skip
@@ -238,7 +241,10 @@ def of_checks(checks: Sequence[Check]) -> tuple[Baseline, int]:
             operation=check.operation, unit=check.unit, key=dict(check.key), together=together, devices=[],
             definition=definition, limit=None if math.isnan(check.limit) else check.limit,
         )  # fmt: skip
-        entries.setdefault(key, empty).devices.append(device)
+        devices = entries.setdefault(key, empty).devices
+        if any((other.machine, other.device) == (device.machine, device.device) for other in devices):  # in another set
+            device = msgspec.structs.replace(device, device=f"{check.device} of {check.devices}")
+        devices.append(device)
     return Baseline(torchmatrix_baseline=VERSION, entries=list(entries.values())), len(checks) - len(sound)
 
 

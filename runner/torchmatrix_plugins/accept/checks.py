@@ -40,8 +40,8 @@ class Check:
     `figure`: the moments of its launches, None of one launch; `ratio`: of its `ratios` to the others in the same launches.
     `limit`: what the device can do at most, in `unit` per second; NaN if unknown. `key`: what another machine must have, too,
     to be a reference. `beside`: further references, which decide nothing. `alone`: of a device that worked alone, a launch of
-    each other one. `machine`: its label; `identity`: what tells it from others; `former`: its folder, by which version 1 of
-    baselines knows it.
+    each other one. `machine`: its label; `identity`: what tells it from others, if `verified` its own, else the name of
+    its folder; `folders`: of its runs.
     """
 
     operation: str
@@ -66,7 +66,8 @@ class Check:
     trouble: str = ""
     machine: str = ""
     identity: str = ""
-    former: str = ""
+    verified: bool = False
+    folders: tuple[str, ...] = ()
     is_of_several: bool = False
     stack: str = ""
     names_stack: bool = False
@@ -74,7 +75,7 @@ class Check:
     @property
     def is_of_pair(self) -> bool:
         """Check whether two GPUs copied to each other: the figure of one direction, whose siblings are the other pairs."""
-        return self.model == PEER_COPY and self.count == 2 and self.place is not None
+        return _TO in self.device
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -167,7 +168,7 @@ def _of_cell(cell: Cell[LaunchRow], launches: Sequence[Launch]) -> Iterator[Chec
         failed: dict[str, Any] = {"device": row.devices, "place": None, "value": math.nan, "outcome": outcome}
         yield Check(**common, **failed, key=key_of(told, None), launches=launches)
     elif row.count > 1 and ranks and len(ranks) == len(cell.ok):
-        is_pair = (row.model, row.count) == (PEER_COPY, 2)  # its median is that of two, of which nobody knows which is right
+        is_pair = _is_pair(told)  # its median is that of two, of which nobody knows which is right
         for number, name in enumerate(row.device_list):
             rates = [rank[number] for rank in ranks]
             ratios = [] if is_pair else [rank[number] / median_of(rank) for rank in ranks]
@@ -205,13 +206,17 @@ def key_of(launch: Launch, place: int | None) -> dict[str, str]:
     the stack, and how many take part; of a CPU its name and how many threads a process has. `place`: None of all together.
     """
     key = {"devices": str(launch.devices.count), "stack": launch.stack.name}
-    if (launch.workload.model, launch.devices.count) == (PEER_COPY, 2):
+    if _is_pair(launch):
         key["between"] = link_of_pair(launch)
     if not launch.devices.gpus:
         return key | {"device": str(launch.host.get("cpu") or "unknown CPU"), "threads": str(launch.devices.threads)}
     gpus = launch.devices.gpus
     each = list(map(_key_of_gpu, gpus if place is None else [gpus[min(place, len(gpus) - 1)]]))
     return key | {name: " + ".join(dict.fromkeys(sorted(one[name] for one in each))) for name in each[0]}
+
+
+def _is_pair(launch: Launch) -> bool:
+    return launch.workload.model == PEER_COPY and launch.devices.count == len(launch.devices.indices) == 2
 
 
 def link_of_pair(launch: Launch) -> str:

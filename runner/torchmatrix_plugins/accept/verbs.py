@@ -43,7 +43,7 @@ def accept(
         float | None, typer.Option("--burn-in", metavar="HOURS", min=0.1, max=1000, help="Rounds of launches for so long.")
     ] = None,
     until_decided: Annotated[
-        bool, typer.Option("--until-decided", help="Measure checks that are undecided again, with more launches.")
+        bool, typer.Option("--until-decided", help="Measure undecided checks again; with RUN: judge as it did.")
     ] = False,
     matrix: Annotated[
         Path | None,
@@ -93,7 +93,7 @@ def accept(
 
     volume = volume_of(quiet, verbose)
     held = baselines.read(baseline) if baseline else None
-    if runs and (quick or burn_in or until_decided or matrix or each or pairs or new or anyway or engine != "auto"):
+    if runs and (quick or burn_in or matrix or each or pairs or new or anyway or engine != "auto"):
         raise BadInput("RUN is judged as it is: nothing is measured", hint="leave out the run, or the options that measure")
     if matrix and (quick or each or pairs):
         raise BadInput("--matrix says itself what is measured", hint="leave out --quick, --each and --pairs, or --matrix")
@@ -257,13 +257,15 @@ def _by_machine(folders: "Sequence[RunFolder]") -> "dict[str, list[Check]]":
     machines, several = {}, len(groups) > 1
     for machine, runs in groups:
         found = [launch for run in runs for launch in launches_below(run.path) if isinstance(launch, Launch)]
-        planned = [cell for run in runs for cell in run.read_record().planned]
+        planned = list({cell.cell: cell for run in runs for cell in run.read_record().planned}.values())
         checks = [
             *checks_of(found, machine.label, several),
             *not_launched(planned, {launch.cell for launch in found}, machine.label, several),
         ]
-        former = runs[0].path.parent.name
-        machines[machine.label] = [replace(check, identity=machine.id, former=former) for check in checks]
+        names = tuple(dict.fromkeys(run.path.parent.name for run in runs))
+        machines[machine.label] = [
+            replace(check, identity=machine.id, verified=machine.verified, folders=names) for check in checks
+        ]
     return machines
 
 
@@ -271,7 +273,10 @@ def _skipped(folders: "Sequence[RunFolder]") -> Iterator[str]:
     """Yield what the plans skipped, in one sentence with the reasons, the most frequent first."""
     from torchmatrix.reporting import words
 
+    measured = {(folder.path.parent, path.relative_to(folder.path).as_posix()) for folder in folders
+                for path in folder.path.glob("*/*/*") if path.is_dir()}  # fmt: skip
     skipped = {(folder.path.parent, skip.cell): skip for folder in folders for skip in folder.read_record().skips}
+    skipped = {key: skip for key, skip in skipped.items() if key not in measured}
     reasons = Counter(skip.reason.partition(";")[0] for skip in skipped.values())
     if reasons:
         why = words.enumerated(reason for reason, _ in reasons.most_common())

@@ -34,9 +34,10 @@ def _legend(gpus: Gpus) -> tuple[tuple[int, str], ...]:
 
 def relative(gpus: Gpus) -> Chart | None:
     """Draw the means on the fewest and on the most devices of each; None where nothing is compared."""
-    if not gpus.counts:
+    counts = sorted({pair.count for pair in gpus.relative.pairs})
+    if not counts:
         return None
-    ends = list(dict.fromkeys((gpus.counts[0], gpus.counts[-1])))
+    ends = list(dict.fromkeys((counts[0], counts[-1])))
     rows = {count: tuple(_mean_bar(gpus, gpu, count) for gpu, _ in gpus.ranked(count)) for count in ends}
     every = [row for group in rows.values() for row in group]
     high = max(scale_of(every), *(stroke for row in every for stroke in row.strokes), 1.0) * 1.02
@@ -61,11 +62,10 @@ def _alone(gpus: Gpus) -> str:
 
 
 def _relative_title(gpus: Gpus) -> str:
-    names = answers.first_two(gpus)
-    assert names is not None
-    top, other = names
+    top, other = answers.first_two(gpus) or ("", "")
     mean, verdict, _ = answers.compared(gpus, top, other) or (None, "", "")
-    assert mean is not None
+    if mean is None:
+        return f"{gpus.noun} against {gpus.noun}"
     effect = words.effect(mean.interval.value)
     is_faster = mean.verdict == "FASTER"
     return f"{top} is {verdict} than {other}: {effect}" if is_faster else f"{top} beside {other}: {effect}, {verdict}"
@@ -78,7 +78,7 @@ def _mean_bar(gpus: Gpus, gpu: str, count: int) -> Bar:
         many = f"{answers.workloads(sum(row.n > 0 for row in rows))} measured"
         return Bar(label=gpu, value=1.0, colour=gpus.colour(gpu), figures=("1×", "the baseline", many))
     value = mean.interval
-    many = f"{answers.workloads(mean.n)} in common{gpus.on(gpu, count)}"
+    many = f"{gpus.of_workloads(gpu, gpus.relative.baseline, count)} in common{gpus.on(gpu, count)}"
     verdict = gpus.verdict(gpu, gpus.relative.baseline, count)
     low, high = (end if is_known(end) else None for end in (value.low, value.high))
     return Bar(
@@ -149,8 +149,9 @@ def _standing_bar(
     figures = [_figure(standing, setting, scope.column) for setting in reversed(settings)]
     limits = _limits_in_words(gpus, scope, standing.rows.get(settings[-1]))
     if standing.is_apart:
-        layers = [(top.value(scope.column), 2)]
-        figures[0] = f"{words.short(top.value(scope.column))} with {answers.setting_in_words(setting_of(top))}"
+        layers.append((top.value(scope.column), 2))
+        also = f"; {figures[0]}" if settings[-1] in standing.rows else ""
+        figures[0] = f"{words.short(top.value(scope.column))} with {answers.setting_in_words(setting_of(top))}{also}"
     return Bar(
         label=standing.who, value=top.value(scope.column), low=low, high=high, layers=tuple(sorted(layers, reverse=True)),
         strokes=machines, figures=(figures[0], limits, *figures[1:], gpus.release(top), str(top.batch)), note=standing.note,

@@ -105,14 +105,14 @@ class Gpus:
 
     @cached_property
     def counts(self) -> list[int]:
-        """Return the numbers of devices on which another GPU has a mean over the baseline."""
-        return sorted({pair.count for pair in self.relative.pairs})
+        """Return the numbers of devices on which two GPUs are compared."""
+        return sorted({count for *_, count in self._means})
 
     def lone(self, gpu: str, over: str) -> str:
-        """Say for which of two GPU models one machine stands in their ratios; "" if none, or machines are compared."""
+        """Say for which of two GPU models one machine stands in each ratio; "" if none, or machines are compared."""
         mean = self._means.get((gpu, over, self.least))
-        machines = [{name for item in mean.of for name in item.machines[side]} for side in (0, 1)] if mean else [set(), set()]
-        lone = [name for name, names in zip((gpu, over), machines, strict=True) if len(names) < 2]
+        most = [max((len(item.machines[side]) for item in mean.of), default=0) if mean else 0 for side in (0, 1)]
+        lone = [name for name, machines in zip((gpu, over), most, strict=True) if machines < 2]
         if not lone or self.noun != "GPU":
             return ""
         return f" One machine with {' and one with '.join(lone)}: others may differ by some per cent."
@@ -130,15 +130,18 @@ class Gpus:
 
     @property
     def least(self) -> int:
-        return self.counts[0] if self.counts else min((row.count for row in self.rows), default=1)
+        return self.counts[0] if self.counts else min((row.count for row in self.rows if row.n), default=1)
 
     @cached_property
     def _means(self) -> dict[tuple[str, str, int], GpuMean]:
         """Return the mean of each two GPUs with a workload in common, by both and their number of devices."""
         means = {}
-        for relative in self.each:
+        first = self.relative.baseline  # of two GPUs one direction is computed, and its inverse is the other
+        for relative in sorted(self.each, key=lambda relative: (relative.baseline != first, relative.baseline)):
             for (gpu, count), pairs in group_by(relative.pairs, lambda pair: (pair.gpu, pair.count)).items():
-                means[gpu, relative.baseline, count] = across.mean_over(pairs)
+                if (gpu, relative.baseline, count) not in means:
+                    mean = means[gpu, relative.baseline, count] = across.mean_over(pairs)
+                    means[relative.baseline, gpu, count] = mean.inverse
         return means
 
     @cached_property
@@ -169,7 +172,14 @@ class Gpus:
         if mean is None or not mean.disagrees:
             return ""
         faster, slower = (mean.count(verdict) for verdict in ("FASTER", "SLOWER"))
-        return f"{words.verdict('FASTER')} in {faster} of {workloads(len(mean.of))}, {words.verdict('SLOWER')} in {slower}"
+        every = workloads(len(mean.of)) if mean.workloads == len(mean.of) else f"{len(mean.of)} ratios"
+        return f"{words.verdict('FASTER')} in {faster} of {every}, {words.verdict('SLOWER')} in {slower}"
+
+    def of_workloads(self, gpu: str, over: str, count: int) -> str:
+        """Return of how many workloads a mean is, and of how many ratios where some were measured on several stacks."""
+        mean = self._means[gpu, over, count]
+        many = workloads(mean.workloads)
+        return many if mean.workloads == len(mean.of) else f"{len(mean.of)} ratios of {many}"
 
     def on(self, gpu: str, count: int) -> str:
         """Name the PyTorch on which a GPU is compared with the baseline, where GPUs are on several; "" where all have one."""
@@ -203,7 +213,9 @@ class Gpus:
 
         def is_led(gpu: str) -> bool:
             means = [mean for other in self.order if (mean := self.mean(gpu, other, self.least))]
-            return bool(means) and all(mean.verdict != "SLOWER" for mean in means)
+            return bool(means) and not any(
+                mean.verdict == "SLOWER" or (mean.verdict in ("n/a", "DISTURBED") and mean.interval.value < 1) for mean in means
+            )
 
         first = next(filter(is_led, self.order), self.order[0])
         return [first, *(gpu for gpu in self.order if gpu != first)]
@@ -300,8 +312,8 @@ class Standing:
 
     @property
     def is_apart(self) -> bool:
-        """Check whether its figure is in none of the settings to draw."""
-        return self.top is not None and not self.rows
+        """Check whether its best figure is in none of the settings to draw."""
+        return self.top is not None and setting_of(self.top) not in self.rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,20 +394,19 @@ class Scope:
     def _standing(self, who: str, rows: Sequence[FleetRow], settings: Sequence[Setting]) -> Standing:
         pick = min if self.less else max
         known = [row for row in rows if self._is_known(row)]
+        settled = {setting_of(row) for row in known}
         measured = [row for row in known if setting_of(row) in settings]
         best = {setting: pick(same, key=lambda row: row.value(self.column))
                 for setting, same in group_by(measured, setting_of).items()}  # fmt: skip
         missing = self._missing(rows)
-        if known and not best:
-            top = pick(known, key=lambda row: row.value(self.column))
-            return Standing(who=who, rows={}, top=top, note=f"{top.workload}, {top.stack}")
-        if not best:
+        if not known:
             failed = next((row.why for row in rows if not row.n and row.why in words.OUTCOMES), "")
             return Standing(who=who, rows={}, problem=missing if any(row.n for row in rows) else words.failed(failed))
-        top = pick(best.values(), key=lambda row: row.value(self.column))
+        top = pick(known, key=lambda row: row.value(self.column))
         note = "; ".join(f"{setting_in_words(setting)}: {row.workload}, {row.stack}" for setting, row in best.items())
+        note = note or f"{setting_in_words(setting_of(top))}: {top.workload}, {top.stack}"
         lacks = {setting_of(row): missing.replace("energy not read", "unknown") if row.n else "failed" for row in rows
-                 if setting_of(row) not in best and (row.n or row.why in words.OUTCOMES)}  # fmt: skip
+                 if setting_of(row) not in settled and (row.n or row.why in words.OUTCOMES)}  # fmt: skip
         return Standing(who=who, rows=best, lacks=lacks, top=top, note=note)
 
 
@@ -422,7 +433,7 @@ def answers(gpus: Gpus) -> Answers:
 def compared(gpus: Gpus, gpu: str, over: str) -> tuple[MeanRatio, str, str] | None:
     """Return the mean over all workloads that both GPUs measured, its verdict in words, and over how many it is."""
     mean = gpus.mean(gpu, over, gpus.least)
-    return (mean, gpus.verdict(gpu, over, gpus.least), workloads(mean.n)) if mean else None
+    return (mean, gpus.verdict(gpu, over, gpus.least), gpus.of_workloads(gpu, over, gpus.least)) if mean else None
 
 
 def workloads(count: int) -> str:
@@ -464,11 +475,15 @@ def _fastest_answer(gpus: Gpus) -> Answer | None:
         return None
     top, *others = (gpu for gpu in gpus.led if any(row.n for row in gpus.rows if row.gpu == gpu))
     means = {other: gpus.mean(top, other, gpus.least) for other in others}
-    over = next(other for other in (gpus.relative.baseline, *others) if means.get(other))
+    over = next((other for other in (gpus.relative.baseline, *others) if means.get(other)), None)
+    if over is None:
+        return None
     splits = {other: gpus.split(top, other, gpus.least) for other in others}
     equal = [other for other, mean in means.items() if mean is None or mean.verdict != "FASTER"]
     is_ahead = all(means[other] is None for other in equal)
-    title = f"Fastest {gpus.noun}" if not equal else "Fastest of those compared" if is_ahead else "Highest mean"
+    is_highest = [gpu for gpu, _ in gpus.ranked(gpus.least)][:1] == [top]
+    title = f"Fastest {gpus.noun}" if not equal else "Fastest of those compared" if is_ahead else NONE_FASTER
+    title = "Highest mean" if title == NONE_FASTER and is_highest else title
     answer = _comparison(gpus, top, over, "fastest", title, top)
     if answer and (rest := [other for other in equal if other != over]):
         by_reason = group_by(rest, lambda other: splits[other] or _why_not_faster(gpus, top, other, means[other]))
@@ -478,10 +493,14 @@ def _fastest_answer(gpus: Gpus) -> Answer | None:
     return answer
 
 
+NONE_FASTER = "None is shown to be faster than"
+
+
 def _why_not_faster(gpus: Gpus, gpu: str, over: str, mean: MeanRatio | None) -> str:
     counts = {row.count for row in gpus.rows if row.gpu == over and row.n}
     if mean is None and gpus.least not in counts:
-        return f"not compared with {{}}: measured on {words.enumerated(map(str, sorted(counts)))} {gpus.device}s"
+        on = words.enumerated(map(str, sorted(counts)))
+        return f"not compared with {{}}: measured on {on} {gpus.device}{'' if counts == {1} else 's'}"
     if mean is None:
         ours, theirs = ({row.stack_class for row in gpus.rows if row.gpu == name and row.n} for name in (gpu, over))
         shared = bool(ours & theirs) or not (ours and theirs)
@@ -550,7 +569,7 @@ def _settings_answer(gpus: Gpus) -> Answer | None:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class End:
     """What the `most` devices of a GPU bring: the geometric mean `value` of their speed-ups, of so many `workloads` and
-    `machines`; `impossible`: how many more than devices can bring, which don't count.
+    `machines`.
     """
 
     gpu: str
@@ -558,7 +577,6 @@ class End:
     value: float
     workloads: int
     machines: int
-    impossible: int
 
     @property
     def efficiency(self) -> float:
@@ -577,12 +595,11 @@ def ends(gpus: Gpus) -> list[End]:
     for gpu in gpus.order:
         every = [row for row in gpus.scaled if gpus.name(row) == gpu]
         most = max((row.N for row in every), default=0)
-        every = [row for row in every if most == row.N]
-        rows = [row for row in every if not row.impossible]
+        rows = [row for row in every if most == row.N and not row.impossible]
         alike = [name for name in gpus.cells.dims if name not in ("gpu", "machine", "set")]
         if values := [row.S for row in rows if row.S is not None]:
             by_gpu.append(End(
-                gpu=gpu, most=most, value=geometric_mean(values).value, impossible=len(every) - len(rows),
+                gpu=gpu, most=most, value=geometric_mean(values).value,
                 workloads=len({tuple(row.value(name) for name in alike) for row in rows}),
                 machines=len({row.value("machine") for row in rows}) if gpus.noun == "GPU" else 1,
             ))  # fmt: skip
@@ -600,8 +617,8 @@ def _devices_answer(gpus: Gpus) -> Answer | None:
     first, lowest = ranked[0], min(ranked, key=lambda end: end.efficiency)
     other = f" {lowest.name}: {words.ratio(lowest.value)}, {words.percent(lowest.efficiency)}." if lowest is not first else ""
     several = f", mean of {first.machines} machines" if first.machines > 1 else ""
-    wrong = sum(end.impossible for end in ranked)
-    left_out = f" {wrong} left out, as above {first.most} times as much: look for a wrong baseline." if wrong else ""
+    wrong = words.enumerated(dict.fromkeys(gpus.name(row) for row in gpus.scaled if row.impossible))
+    left_out = f" Left out, as impossible: some of {wrong}; look for a wrong baseline." if wrong else ""
     return Answer(
         name="devices", title=f"{first.most} {gpus.device}s bring", figure=words.ratio(first.value),
         text=f"the work of one {first.gpu}: {words.percent(first.efficiency)} efficiency{several}.{other}{left_out}",
