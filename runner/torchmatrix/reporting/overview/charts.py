@@ -276,9 +276,11 @@ def _effects_title(cells: Cells, kinds: Sequence[str]) -> str:
     if not moved:
         stacks = _rows_of_stacks(cells, answers.pairs_of(cells, "stack"))
         ranked = sorted(stacks, key=lambda row: -abs(math.log(row.value or 1.0)))
-        shown = [f"{row.label} {words.effect(row.value)}" for row in ranked if row.is_best or row.colour < 0]
-        finding = "No difference shown for any setting" if means else ""
-        brings = f"{'another' if means else 'Another'} stack: {', '.join(shown[:2])}" if shown else ""
+        split = [(*row.label.partition(": "), words.effect(row.value)) for row in ranked if row.is_best or row.colour < 0]
+        shown = [f"{who} {effect}" + (f" for {model}" if model else "") for who, _, model, effect in split]
+        settings = words.enumerated(words.CONTRASTS[kind][0] for kind, _ in means)
+        finding = f"{settings}: no difference shown" if means else ""
+        brings = f"{'other stacks' if means else 'Other stacks'}: {', '.join(shown[:2])}" if shown else ""
         return "; ".join(filter(None, (finding, brings))) or "What another stack brings"
     moved.sort(key=lambda item: -abs(math.log(item[1].interval.value)))
     named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in moved[:3]]
