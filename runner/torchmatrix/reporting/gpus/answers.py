@@ -493,7 +493,7 @@ def _fastest_answer(gpus: Gpus) -> Answer | None:
     return answer
 
 
-NONE_FASTER = "None is shown to be faster than"
+NONE_FASTER = f"None is shown to be {words.verdict('FASTER')} than"
 
 
 def _why_not_faster(gpus: Gpus, gpu: str, over: str, mean: MeanRatio | None) -> str:
