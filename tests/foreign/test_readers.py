@@ -130,13 +130,20 @@ def read_text(data: Any, like: Path) -> ForeignFile:
     return found[0]
 
 
+def test_a_time_below_zero_is_refused() -> None:
+    changed = json.loads((DATA / "vllm/one_token.json").read_text(encoding="utf-8"))
+    changed["latencies"][0] = -1
+    with pytest.raises(BadInput, match="latencies holds -1, which is less than nothing"):
+        read_text(changed, DATA / "vllm/one_token.json")
+
+
 JSONS = [path for path in FILES if path.suffix == ".json" and path not in (DATA / LOADS, DATA / "vllm/append.json")]
 WRONG: tuple[Any, ...] = ("text", [], {}, True, -1, 0, 1e400, [[1]], ["x"], None, 10**30)
 
 
 @pytest.mark.parametrize("path", JSONS, ids=lambda path: path.relative_to(DATA).as_posix())
 def test_any_field_may_be_of_another_type(path: Path, tmp_path: Path) -> None:
-    chance = random.Random(path.as_posix())
+    chance = random.Random(path.relative_to(DATA).as_posix())  # the same wherever the tests lie
     whole = path.read_text(encoding="utf-8")
     for number in range(60):
         data = json.loads(whole)

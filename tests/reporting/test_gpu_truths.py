@@ -364,3 +364,28 @@ def test_one_workload_on_two_stacks_is_one(torchmatrix: Command, root: Path) -> 
     for name, gpu, rate in (("a1", A100, 100), ("h1", H100, 200)):
         machine(root, name, gpu, *(cell(rate + 10 * place, stack=stack) for place, stack in enumerate(stacks)))
     assert answered(torchmatrix, root)[0]["lead"].endswith("over 2 ratios of 1 workload.")
+
+
+def test_a_ratio_of_single_machines_errs_as_machines_differ(torchmatrix: Command, root: Path) -> None:
+    """Four equal machines of each GPU at one workload; one further one of each, which differ, at four others."""
+    models = (BERT, "gpt2", "resnet18", "resnet101")
+    for place, rate in enumerate((97, 99, 101, 103)):
+        machine(root, f"a{place}", A100, cell(rate))
+        machine(root, f"h{place}", H100, cell(rate))
+    machine(root, "a9", A100, *(cell(100, model) for model in models))
+    machine(root, "h9", H100, *(cell(106, model) for model in models))
+    record, answers, _ = answered(torchmatrix, root)
+    assert answers["fastest"]["verdict"] == "AMBIGUOUS" and record["lead"].endswith("no difference shown.")
+    assert "4 of 5 ratios are of one machine with one of both." in answers["fastest"]["note"]
+
+
+def test_builds_of_one_release_are_matched_alike_in_both_directions(torchmatrix: Command, root: Path) -> None:
+    def builds(rates: dict[int, float]) -> list[list[dict[str, Any]]]:
+        return [cell(rate, stack={"name": f"torch2.5.1-cu{cuda}", "torch": "2.5.1"}) for cuda, rate in rates.items()]
+
+    machine(root, "a1", A100, *builds({118: 100, 121: 300}))
+    machine(root, "h1", H100, *builds({121: 200, 124: 200}))
+    for baseline in ("A100", "H100"):
+        record, answers, _ = answered(torchmatrix, root, "--baseline-gpu", baseline)
+        assert record["lead"].startswith("One A100 80GB SXM4 is faster than one H100 SXM5 80GB: 1.50× over 1 workload.")
+        assert answers["fastest"]["value"] == pytest.approx(1.5, rel=0.01)

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.cells import Cell, CellIndex
-from torchmatrix.analysis.centers import mean_of
+from torchmatrix.analysis.centers import mean_of, variance_of
 from torchmatrix.analysis.intervals import Interval, Moments, center_interval, geometric_mean
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_over_sum
 from torchmatrix.analysis.rows import (
@@ -250,6 +250,7 @@ class OfGpu:
     count: int
     pair: Pair
     sides: tuple[tuple[Cell, ...], tuple[Cell, ...]]
+    slot: Slot
     verdict: str = ""
     workload: str = ""
 
@@ -332,15 +333,27 @@ def mean_over(pairs: Sequence[OfGpu]) -> GpuMean:
 
 
 def _erring_together(items: Sequence[OfGpu]) -> Pair:
-    """Return the mean of ratios, some of which are over machines that they share in part: their errors are taken to be one,
-    and that of a ratio of single machines as large as those of the others, since it doesn't know how much machines differ.
+    """Return the mean of ratios, some of which are over machines that they share in part: their errors are taken to be one.
+    That of a ratio of single machines is by how much one machine differs from others of its GPU, as the others show.
     """
     known = [item.pair for item in items if item.is_over_machines]
-    most = max(pair.error for pair in known)
-    errors = [item.pair.error if item.is_over_machines else max(most, item.pair.error) for item in items]
+    apart = [
+        mean_of([
+            variance_of([item.of_machine(side, name) for name in item.machines[side]])
+            for item in items if len(item.machines[side]) > 1
+        ])
+        for side in (0, 1)
+    ]  # fmt: skip
+
+    def error_of(item: OfGpu) -> float:
+        if item.is_over_machines:
+            return item.pair.error
+        by_machines = math.sqrt(sum(apart[side] / len(item.machines[side]) for side in (0, 1)))
+        return by_machines if math.isnan(item.pair.error) else max(by_machines, item.pair.error)
+
     log = mean_of([math.log(item.pair.value) for item in items])
     return Pair(
-        value=math.exp(log), log=log, error=mean_of(errors), freedom=min(pair.freedom for pair in known),
+        value=math.exp(log), log=log, error=mean_of(list(map(error_of, items))), freedom=min(pair.freedom for pair in known),
         disturbed=any(item.pair.disturbed for item in items), looks=max(item.pair.looks for item in items),
     )  # fmt: skip
 
@@ -403,21 +416,23 @@ def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: st
         family = [place for place, row in enumerate(table) if row.of_gpu == of_gpu and row.level]
         for place, told in zip(family, judged([compared[place].pair for place in family]), strict=True):
             table[place] = structs.replace(table[place], verdict=told.verdict, adjusted_p_value=told.adjusted_p_value)
-    pairs = _once([
+    of_gpus = [
         replace(item.of_gpu, verdict=row.verdict)
         for item, row in zip(compared, table, strict=True)
         if item.of_gpu and row.gpu != baseline
-    ])  # fmt: skip
+    ]
+    pairs = _mutual(of_gpus, candidates)
     return Relative(table=table, baseline=baseline, batch=batch, refused=tuple(refused), pairs=pairs, significance=level)
 
 
-def _once(pairs: Sequence[OfGpu]) -> tuple[OfGpu, ...]:
-    """Return the ratios, of those to the same cells of the baseline only that of the nearest stack: no cell counts twice."""
+def _mutual(pairs: Sequence[OfGpu], candidates: Sequence[Candidate]) -> tuple[OfGpu, ...]:
+    """Return the ratios of stacks of which each is the other's nearest: no cell counts twice, whichever GPU is the baseline."""
+    ran = group_by((one for one in candidates if one.ran), lambda one: (one.cell.row.gpu, one.slot))
     kept = []
-    for same in group_by(pairs, lambda item: (item.gpu, item.count, _names(item.sides[1]))).values():
-        stacks = [item.sides[0][0].stack for item in same]
-        nearest = nearest_stack(same[0].sides[1][0].stack, stacks)
-        kept += [item for item in same if nearest is None or item.sides[0][0].stack.name == nearest[0].name]
+    for item in pairs:
+        nearest = nearest_stack(item.sides[1][0].stack, [one.cell.stack for one in ran[item.gpu, item.slot]])
+        if nearest is None or nearest[0].name == item.sides[0][0].stack.name:
+            kept.append(item)
     return tuple(kept)
 
 
@@ -504,7 +519,9 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], uncovered: Se
     of_gpu = None
     if side.of_gpu and not why:
         sides = tuple(side.ran), tuple(cell for cell in other if cell.samples)
-        of_gpu = OfGpu(gpu=first.row.gpu, count=first.row.count, pair=pair, sides=sides, workload=row.workload)
+        of_gpu = OfGpu(
+            gpu=first.row.gpu, count=first.row.count, pair=pair, sides=sides, slot=side.first.slot, workload=row.workload
+        )
     return _Compared(row=row, differences=differences, pair=pair, of_gpu=of_gpu)
 
 

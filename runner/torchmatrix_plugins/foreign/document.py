@@ -120,10 +120,12 @@ class Fields:
 
 
 def numbers_of(values: list[Any], place: str) -> tuple[float, ...]:
-    """Return a list of numbers. Raises BadInput for anything else in it, NaN and infinity too."""
+    """Return a list of times, rates or lengths. Raises BadInput for anything else in it: NaN, infinity, less than 0."""
     for value in values:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise BadInput(f"{place} holds {_kind(value)}, not numbers alone", hint=HINT)
+        if value < 0:
+            raise BadInput(f"{place} holds {value:g}, which is less than nothing", hint=HINT)
     return tuple(map(float, values))
 
 

@@ -113,9 +113,17 @@ class Gpus:
         mean = self._means.get((gpu, over, self.least))
         most = [max((len(item.machines[side]) for item in mean.of), default=0) if mean else 0 for side in (0, 1)]
         lone = [name for name, machines in zip((gpu, over), most, strict=True) if machines < 2]
-        if not lone or self.noun != "GPU":
+        if self.noun != "GPU":
             return ""
+        if not lone:
+            return self._partly_lone(gpu, over)
         return f" One machine with {' and one with '.join(lone)}: others may differ by some per cent."
+
+    def _partly_lone(self, gpu: str, over: str) -> str:
+        """Say in how many of two GPUs' ratios a side is one machine, where the others are of several."""
+        of = self._means[gpu, over, self.least].of
+        few = sum(min(map(len, item.machines)) < 2 for item in of)
+        return f" {few} of {len(of)} ratios are of one machine with one of both." if few else ""
 
     @property
     def rule(self) -> str:
@@ -451,7 +459,9 @@ def _comparison(gpus: Gpus, gpu: str, over: str, name: str, title: str, figure: 
         return None
     mean, verdict, many = comparison
     lone, value = gpus.lone(gpu, over), mean.interval
-    if lone:  # how much machines of one GPU differ isn't known: the interval over launches would be taken for that
+    if lone.startswith(
+        " One"
+    ):  # how much machines of one GPU differ isn't known: the interval over launches would be taken for that
         value = Interval(value=value.value)
     limits = words.effect_interval(value.value, value.low, value.high)
     effect = words.effect(value.value, value.low, value.high)
