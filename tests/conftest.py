@@ -1,6 +1,7 @@
 """Fixtures that the tests of several packages use."""
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -27,6 +28,12 @@ def pytest_configure() -> None:
     os.environ["TORCHMATRIX_QUIET_WAIT_MINUTES"] = "0"
     os.environ["TORCHMATRIX_CLAIMS"] = mkdtemp(prefix="torchmatrix-claims-")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would wait for work, awake, beside each command
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folder of this run's claims."""
+    if "torchmatrix-claims-" in (folder := os.environ.get("TORCHMATRIX_CLAIMS", "")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

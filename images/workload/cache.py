@@ -22,6 +22,7 @@ def prepare(folder, rank, sealed=""):
     state = "warm" if source and os.path.exists(os.path.join(source, _SEAL)) else "cold"
     if not folder:
         folder = tempfile.mkdtemp(prefix="torchmatrix-cache-")
+        _temporary.append(folder)
     elif rank == 0 and (sealed or state == "cold"):
         _empty(folder)
         if sealed:
@@ -49,7 +50,7 @@ def data_folder(args, makes):
 
 
 _temporary = []
-"""Folders of data sets that nothing keeps."""
+"""Folders that nothing keeps."""
 
 
 def remove_temporary():

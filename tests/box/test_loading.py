@@ -78,7 +78,7 @@ def test_ranks_share_the_items_also_of_a_temporary_data_set(real_python: str, ke
     before = f"import os, loading\nloading.ITEMS = {ITEMS}\nimport tempfile; tempfile.tempdir = {str(tmp_path)!r}"
     code, events, stderr = bench(real_python, "--model", "resnet18", *DISK, "--workers", "0", processes=2, before=before)
     assert code == 0, stderr
-    assert only(events, "loading")["place"] == "temporary" and not list(tmp_path.glob("torchmatrix-data-*"))
+    assert only(events, "loading")["place"] == "temporary" and not list(tmp_path.glob("torchmatrix-*"))
 
 
 def test_steps_hold_no_files_open(real_python: str, kept: Path, tmp_path: Path) -> None:
