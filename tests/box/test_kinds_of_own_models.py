@@ -3,12 +3,14 @@
 In inference, which takes a tenth of the time, where training shows nothing more.
 """
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.boxes import bench, only, own_model, recorded
+from torchmatrix.core import assets
 from torchmatrix.facts import reading
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
@@ -196,6 +198,28 @@ def test_a_compiled_model_draws_other_numbers_and_is_not_wrong_for_that(real_pyt
         assert reference["agrees"] is None and "draws random numbers that can't be turned off" in reference["error"]
     else:
         assert reference["agrees"] is True and reference["quiet"] and reference["flops_per_item"] == 6 * 6 * 3 - 2 * 6 * 3
+
+
+SEEN = """
+import random, sys
+sys.path.insert(0, sys.argv[1])
+from proofs import reference, rules
+chance = random.Random(3)
+for draw in (chance.random, lambda: chance.lognormvariate(0, 0.3)):
+    refused = 0
+    for _ in range(20000):
+        loss, *losses = (1 + draw() for _ in range(reference.DRAWS + 2))
+        refused += not rules.is_such_a_draw(loss, losses)
+        assert not rules.is_such_a_draw(max(losses) + 1.01 * (max(losses) - min(losses)), losses)
+    print(refused / 20000)
+assert not rules.is_such_a_draw(float("nan"), [1.0, 2.0]) and not rules.is_such_a_draw(1.1, [1.0, 1.0])
+"""
+
+
+def test_an_honest_draw_is_hardly_ever_taken_for_wrong_work(real_python: str) -> None:
+    done = subprocess.run([real_python, "-c", SEEN, str(assets.WORKLOAD)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(float(share) < 5e-4 for share in done.stdout.split()), done.stdout
 
 
 def test_launches_that_draw_are_held_against_each_other_by_their_first_steps_only(real_python: str, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def fresh(args):
     return precision.in_type(model, torch.float32) if args.precision in _WEIGHT_TYPES else model
 
 
-DRAWS = 8
+DRAWS = 32
 """Seeds by which is known how far other random numbers move a loss."""
 
 
