@@ -21,8 +21,7 @@ def prepare(folder, rank, sealed=""):
     source = sealed or folder
     state = "warm" if source and os.path.exists(os.path.join(source, _SEAL)) else "cold"
     if not folder:
-        folder = tempfile.mkdtemp(prefix="torchmatrix-cache-")
-        _temporary.append(folder)
+        folder = _make_temporary("torchmatrix-cache-")
     elif rank == 0 and (sealed or state == "cold"):
         _empty(folder)
         if sealed:
@@ -44,13 +43,16 @@ def data_folder(args, makes):
         return sealed, "kept"
     if args.cache:
         return os.path.join(args.cache, _DATA), "kept"
-    if makes:
-        _temporary.append(tempfile.mkdtemp(prefix="torchmatrix-data-"))
-    return _temporary[-1] if makes else "", "temporary"
+    return _make_temporary("torchmatrix-data-") if makes else "", "temporary"
 
 
 _temporary = []
 """Folders that nothing keeps."""
+
+
+def _make_temporary(prefix):
+    _temporary.append(tempfile.mkdtemp(prefix=prefix))
+    return _temporary[-1]
 
 
 def remove_temporary():

@@ -380,11 +380,16 @@ def _why_not_float4(workload: Workload, host: Host) -> Why | None:
     if workload.mode != MICRO:
         fix = 'use model = "gemm", or a runtime of inference, such as torchao-nvfp4'
         return Why(reason=f"precision {NVFP4} is that of a product alone", fix=fix)
-    known = [catalog.version_key(gpu.capability) for gpu in host.gpus if gpu.capability and host.vendor == "nvidia"]
-    if workload.device == "cpu" or host.vendor not in (None, "nvidia") or any(key < (10, 0) for key in known):
-        reason = f"precision {NVFP4} needs a GPU of NVIDIA, of compute capability 10.0 or newer"
-        return Why(reason=reason, fix="use fp8 or bf16-weights")
-    return None
+    return _why_not_capability(workload, host, "10.0", "use fp8 or bf16-weights")
+
+
+def _why_not_capability(workload: Workload, host: Host, least: str, fix: str) -> Why | None:
+    """Say that a precision needs a GPU of NVIDIA with this compute capability, if the host is known to have none."""
+    known = [catalog.version_key(gpu.capability) for gpu in host.gpus if gpu.capability]
+    is_too_old = any(capability < catalog.version_key(least) for capability in known)
+    if workload.device != "cpu" and host.vendor in (None, "nvidia") and not is_too_old:
+        return None
+    return Why(reason=f"precision {workload.precision} needs a GPU of NVIDIA, of compute capability {least} or newer", fix=fix)
 
 
 def _why_not_float8(stack: Stack, workload: Workload, host: Host) -> Why | None:
@@ -397,11 +402,8 @@ def _why_not_float8(stack: Stack, workload: Workload, host: Host) -> Why | None:
         return Why(reason=f"precision {precision} is for training", fix=fix)
     if workload.device == "cpu":
         return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
-    known = [catalog.version_key(gpu.capability) for gpu in host.gpus if gpu.capability]
-    is_too_old = any(capability < catalog.version_key(recipe.capability) for capability in known)
-    if host.vendor not in (None, "nvidia") or is_too_old:
-        reason = f"precision {precision} needs a GPU of NVIDIA, of compute capability {recipe.capability} or newer"
-        return Why(reason=reason, fix="use amp-bf16")
+    if why := _why_not_capability(workload, host, recipe.capability, "use amp-bf16"):
+        return why
     if recipe.in_images and stack.source == "wheels":
         reason = f"precision {precision} needs Transformer Engine, of which a package index has no wheels for PyTorch"
         return Why(reason=reason, fix="use an image that holds it, such as nvcr.io/nvidia/pytorch, or precision fp8")

@@ -1,6 +1,5 @@
 """Up to six answers of a page of machines, and the sentence above them."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +15,7 @@ from torchmatrix.core.formatting import is_known
 from torchmatrix.matrix.factors import BY_NAME, EAGER, RUNTIMES_BY_NAME, TUNED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.data import ShownCell
-from torchmatrix.reporting.overview.answers import Answer, Answers, mean_of, pairs_of, warning_of
+from torchmatrix.reporting.overview.answers import Answer, Answers, mean_of, most_apart, pairs_of, warning_of
 from torchmatrix.reporting.overview.cells import Cells, age, grouped, span
 
 # The figures of GPUs and their means over a baseline, for answers and charts.
@@ -110,14 +109,17 @@ class Gpus:
 
     def lone(self, gpu: str, over: str) -> str:
         """Say for which of two GPU models one machine stands in each ratio; "" if none, or machines are compared."""
-        mean = self._means.get((gpu, over, self.least))
-        most = [max((len(item.machines[side]) for item in mean.of), default=0) if mean else 0 for side in (0, 1)]
-        lone = [name for name, machines in zip((gpu, over), most, strict=True) if machines < 2]
         if self.noun != "GPU":
             return ""
-        if not lone:
-            return self._partly_lone(gpu, over)
-        return f" One machine with {' and one with '.join(lone)}: others may differ by some per cent."
+        if lone := self.of_one_machine(gpu, over):
+            return f" One machine with {' and one with '.join(lone)}: others may differ by some per cent."
+        return self._partly_lone(gpu, over)
+
+    def of_one_machine(self, gpu: str, over: str) -> list[str]:
+        """Return which of two GPUs one machine stands for in each ratio."""
+        mean = self._means.get((gpu, over, self.least))
+        most = [max((len(item.machines[side]) for item in mean.of), default=0) if mean else 0 for side in (0, 1)]
+        return [name for name, machines in zip((gpu, over), most, strict=True) if machines < 2]
 
     def _partly_lone(self, gpu: str, over: str) -> str:
         """Say in how many of two GPUs' ratios a side is one machine, where the others are of several."""
@@ -133,8 +135,7 @@ class Gpus:
     @property
     def apart(self) -> float:
         """Return by what factor, at most, a ratio of two GPUs is another one than that of their figures."""
-        rows = [row for row in self.rows if row.n and row.ratio > 0 and row.baseline_throughput > 0]
-        return math.exp(max((abs(math.log(row.throughput / row.baseline_throughput / row.ratio)) for row in rows), default=0.0))
+        return most_apart((row.throughput, row.baseline_throughput, row.ratio) for row in self.rows if row.n)
 
     @property
     def least(self) -> int:
@@ -432,7 +433,7 @@ def answers(gpus: Gpus) -> Answers:
         _worth_answer(gpus, "joule"), _worth_answer(gpus, "cost") or _worth_answer(gpus, "price"),
     ]  # fmt: skip
     return Answers(
-        lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), 
+        lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer),
         rule=gpus.rule if gpus.price_list.prices else f"{gpus.rule} {NO_PRICES}",
         warning=warning_of(gpus.cells, gpus.apart),
     )  # fmt: skip
@@ -459,9 +460,7 @@ def _comparison(gpus: Gpus, gpu: str, over: str, name: str, title: str, figure: 
         return None
     mean, verdict, many = comparison
     lone, value = gpus.lone(gpu, over), mean.interval
-    if lone.startswith(
-        " One"
-    ):  # how much machines of one GPU differ isn't known: the interval over launches would be taken for that
+    if lone and gpus.of_one_machine(gpu, over):  # an interval over launches would be taken for one over further machines
         value = Interval(value=value.value)
     limits = words.effect_interval(value.value, value.low, value.high)
     effect = words.effect(value.value, value.low, value.high)
@@ -616,9 +615,13 @@ def ends(gpus: Gpus) -> list[End]:
     return by_gpu
 
 
+def _most_devices_first(gpus: Gpus) -> list[End]:
+    return sorted(ends(gpus), key=lambda end: (-end.most, -end.value))
+
+
 def _devices_answer(gpus: Gpus) -> Answer | None:
     """Answer what the most devices bring, with the highest and the lowest efficiency."""
-    ranked = sorted(ends(gpus), key=lambda end: (-end.most, -end.value))
+    ranked = _most_devices_first(gpus)
     if not ranked and gpus.scaled:
         text = f"more than their number times one {gpus.device}: look for a wrong baseline."
         return Answer(name="devices", title=f"Several {gpus.device}s bring", figure="impossible", text=text, chart="scaling")
@@ -658,7 +661,7 @@ def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
         "cost": ("Least cost", f"{currency} per million {top.unit}", "By the price list"),
     }[name]
     return Answer(
-        name=scope.column, title=title, 
+        name=scope.column, title=title,
         figure=str(top.machine) if gpus.noun == "machine" else top.gpu,
         text=f"{words.with_unit(top.value(scope.column), unit)} for {words.model(top.model)} with "
         f"{setting_in_words(setting_of(top))}; next is {gpus.who(second)}: "
@@ -689,6 +692,6 @@ def _lead(gpus: Gpus) -> Iterator[str]:
             f"{first} is {verdict} than {article}{names[1]}: {effect} over {many}." if mean.verdict == "FASTER"
             else f"{first} beside {article}{names[1]}: {effect} over {many}, {verdict}."
         )  # fmt: skip
-    if ranked := sorted(ends(gpus), key=lambda end: (-end.most, -end.value)):
+    if ranked := _most_devices_first(gpus):
         end = ranked[0]
         yield f"{end.name} do {words.ratio(end.value)} the work of one, {words.percent(end.efficiency)} efficiency."

@@ -1,7 +1,7 @@
 """The six answers that a page, a terminal and answers.json begin with, and the sentence above them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import StringIO
 from typing import Any
@@ -134,8 +134,13 @@ def warning_of(cells: Cells, apart: float = 1.0) -> str:
 def _apart(cells: Cells) -> float:
     """Return by what factor, at most, the ratio of two cells' figures is another one than their ratio of geometric means."""
     pairs = [pair for pair in cells.data.pairs if pair.over is not None and pair.ratio]
-    figures = ((cells.rows[pair.at].rate, cells.rows[pair.over].rate, pair.ratio) for pair in pairs)
-    return math.exp(max((abs(math.log(at / over / ratio)) for at, over, ratio in figures if at and over), default=0.0))
+    return most_apart((cells.rows[pair.at].rate, cells.rows[pair.over].rate, pair.ratio) for pair in pairs)
+
+
+def most_apart(figures: Iterable[tuple[float | None, float | None, float]]) -> float:
+    """Return the largest factor between the ratio of two figures and the third number, their ratio of geometric means."""
+    apart = [abs(math.log(at / over / ratio)) for at, over, ratio in figures if at and over and at > 0 < over and ratio > 0]
+    return math.exp(max(apart, default=0.0))
 
 
 NOTICED = 1.02
