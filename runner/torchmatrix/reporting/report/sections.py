@@ -88,7 +88,7 @@ def flags(row: CellRow) -> list[dict[str, Any]]:
     """Return the marks which say that a cell's figure may not be what it seems, also that its launches scatter much."""
     found = [mark for mark in marks(row) if mark["bad"] or mark["word"] in DOUBTS]
     if row.verdict == NOISY:
-        title = f"the launches scatter by {words.percent(row.cv)}: quiet ones by less than 3{words.SPACE}%"
+        title = f"the launches scatter by {words.percent(row.cv, 1)}: quiet ones by less than 3{words.SPACE}%"
         found.append({"word": NOISY, "bad": False, "title": title})
     return found
 
