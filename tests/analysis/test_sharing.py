@@ -12,7 +12,7 @@ from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.history import series, trends
 from torchmatrix.analysis.metrics import THROUGHPUT
 from torchmatrix.analysis.run_summary import cells_table, launch_rows
-from torchmatrix.analysis.sharing import WAITED, shared_by
+from torchmatrix.analysis.sharing import TOO_MANY_THREADS, WAITED, shared_by
 from torchmatrix.analysis.speedups import since
 from torchmatrix.analysis.verdicts import judged, may_be_best
 from torchmatrix.facts.launch import Launch
@@ -49,6 +49,16 @@ def test_threads_that_wait_for_each_other_are_not_disturbed(busy: float) -> None
     """Two threads of one rank on one CPU: each waits while the other one runs."""
     shared = shared_by(launch([QUIET | {"run_seconds": 0.7, "wait_seconds": 0.6, "cpus": "0", "busy_seconds": busy}]))
     assert shared.waited == pytest.approx((busy - 0.7) / 1.3) and shared.disturbed is False
+
+
+@pytest.mark.parametrize(("wait", "is_told"), [(0.0, False), (0.05, False), (0.6, True)])
+def test_a_lone_process_with_more_threads_than_cpus_is_told(tmp_path: Path, wait: float, is_told: bool) -> None:
+    own = QUIET | {"run_seconds": 0.7, "wait_seconds": wait, "cpus": "0", "busy_seconds": 0.7}
+    assert shared_by(launch([own])).remarks == ((TOO_MANY_THREADS,) if is_told else ())
+    assert shared_by(launch([own, own], devices=(0, 1))).remarks == (), "collectives wait, too"
+    assert shared_by(launch([beside(wait)])).remarks == (), "it waits for others"
+    (row,) = launch_rows(write_run(tmp_path, [{"sharing": [own], "vendor": "cpu"}]).launches())
+    assert (row.remarks == TOO_MANY_THREADS) is is_told
 
 
 def test_programs_that_leave_a_launch_its_cpus_do_not_disturb_it() -> None:

@@ -14,7 +14,7 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
 from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import make_plan
-from torchmatrix.running.launch_cell import Attempt, Job, bench_arguments
+from torchmatrix.running.launch_cell import Attempt, Job, bench_arguments, cache_name
 
 MATRIX = """
 [gpus]
@@ -44,6 +44,20 @@ def flags(host: Host, folder: Path, **attempt: object) -> dict[str, str]:
     )  # fmt: skip
     words = bench_arguments(Attempt(cell=cell, number=1, batch=2, **attempt), job)  # type: ignore[arg-type]
     return dict(zip(words[::2], words[1::2], strict=False)) if len(words) % 2 == 0 else {}
+
+
+def test_code_for_other_threads_or_another_cpu_lies_in_another_compile_cache(nvidia_host: Host, tmp_path: Path) -> None:
+    """Up to torch 2.10.0 code for two threads runs two of them wherever it is found (findings/inductor-cache-threads.sh)."""
+    path = tmp_path / "matrix.toml"
+    path.write_text(MATRIX)
+    (cell, *_) = make_plan(matrix_file.load(path), nvidia_host, Prerequisites(containers=False)).cells
+    devices = replace(cell.gpus, threads=cell.gpus.threads + 1)
+    names = {
+        cache_name(cell, 2, nvidia_host),
+        cache_name(replace(cell, gpus=devices), 2, nvidia_host),
+        cache_name(cell, 2, replace(nvidia_host, cpu="another")),
+    }
+    assert len(names) == 3
 
 
 def two_nodes(host: Host) -> Host:

@@ -319,7 +319,7 @@ _RUNNING_COLUMNS = (
     a_text("changed_settings", "what the model's code changed in torch",
            of=lambda read: "; ".join(read.launch.changed_settings) or None),
     a_text("remarks", "remarks on what ran, such as parameters without a gradient",
-           of=lambda read: "; ".join(read.launch.remarks) or None,
+           of=lambda read: "; ".join([*read.launch.remarks, *read.shared.remarks]) or None,
            cell=_each_once("remarks")),
     a_text("unchecked", "which checks of the work could not be made, and why", of=_field("unchecked")),
     a_text("only_seen", "why no step was timed on a batch that none had seen", of=_field("unseen.error")),

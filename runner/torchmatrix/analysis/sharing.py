@@ -18,6 +18,10 @@ WAITED = 0.03
 """A launch is disturbed if its threads waited for others in this share of the time in which they ran or waited for a CPU."""
 IMPOSSIBLE = 10.0
 """So many times what the CPUs can do in the windows and a second around them, and nothing is known."""
+CROWDED = 0.2
+"""More threads than CPUs compute where those of a lone process waited for each other in this share of that time: 0 to 2 % were
+seen where each has its CPU, 49 % with two threads on one."""
+TOO_MANY_THREADS = "its own threads waited for each other in a fifth of the time or more: more of them compute than it has CPUs"
 NOTEWORTHY = 0.01
 """Less than this share isn't named."""
 
@@ -29,10 +33,11 @@ class Shared:
     `waited`: the time in which its threads waited for CPUs that others used, over that in which they ran or waited at all.
     `others`: how many CPUs' worth of work other programs did on its CPUs; `stolen`: the share of its CPUs' time that a
     hypervisor took. Of ranks with CPUs of their own, those that waited most. `foreign`: others' processes that were seen on
-    its GPUs; `disturbed`: by these, or by waiting; None if it can't be told.
+    its GPUs; `disturbed`: by these, or by waiting; None if it can't be told. `crowded`: like `waited`, for threads of its own.
     """
 
     waited: float = math.nan
+    crowded: float = math.nan
     others: float = math.nan
     stolen: float = math.nan
     foreign: tuple[str, ...] = ()
@@ -44,6 +49,11 @@ class Shared:
         waited = f"its threads waited {100 * self.waited:.0f} % of the time for CPUs that others used ({self.others:.2g} CPUs)"
         return ", ".join([*([waited] if self.waited >= NOTEWORTHY else []), *self.foreign])
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Say whether it has more threads than CPUs. Of several ranks, whose collectives wait, nothing is said."""
+        return (TOO_MANY_THREADS,) if self.crowded >= CROWDED else ()
+
 
 def shared_by(launch: Launch) -> Shared:
     """Return how a launch shared its CPUs and devices."""
@@ -54,7 +64,7 @@ def shared_by(launch: Launch) -> Shared:
     most = max((shared for shared in together if is_known(shared.waited)), key=lambda shared: shared.waited, default=Shared())
     foreign = foreign_in(launch)
     disturbed = True if foreign else most.waited >= WAITED if is_known(most.waited) else None
-    return replace(most, foreign=foreign, disturbed=disturbed)
+    return replace(most, foreign=foreign, disturbed=disturbed, crowded=most.crowded if len(ranks) == 1 else math.nan)
 
 
 def _with_same_cpus(ranks: Sequence[Sequence[Sharing]]) -> list[list[Sequence[Sharing]]]:
@@ -76,8 +86,11 @@ def _shared(seconds: float, ranks: Sequence[Sequence[Sharing]]) -> Shared:
     if max(busy, stolen, run) > IMPOSSIBLE * cpus * (1 + seconds):
         return Shared()
     others = max(busy - run, 0.0)  # in this order NaN stays NaN, as below
-    waited = min(others, wait) / (run + wait) if run + wait > 0 else math.nan
-    return Shared(waited=waited, others=others / seconds, stolen=stolen / seconds / cpus)
+    for_others, together = min(others, wait), run + wait if run + wait > 0 else math.nan
+    return Shared(
+        waited=for_others / together, crowded=(wait - for_others) / together, others=others / seconds,
+        stolen=stolen / seconds / cpus,
+    )  # fmt: skip
 
 
 def _count(cpus: str) -> int:

@@ -1,5 +1,6 @@
 """Make one launch: wait for its devices, start the workload, watch it, record its output. Yields progress events."""
 
+import hashlib
 import json
 import math
 import time
@@ -220,7 +221,7 @@ def _each(
 def _start(job: Job, attempt: Attempt, image: Image) -> Execution:
     """Return the execution of an attempt, on all its nodes, to be used in a `with` block. Raises LaunchFailed."""
     cell = attempt.cell
-    cache = "" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch)
+    cache = "" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch, job.host)
     rendezvous = job.peers.rendezvous if job.peers else None
     spec = spec_of(cell, job.owner, bench_arguments(attempt, job), cache, job.folder.models, rendezvous)
     execution = job.engine_for(cell.stack).start(image, spec)
@@ -306,10 +307,16 @@ def _phase(event: dict[str, Any]) -> str:
     return "warmed-up" if event["event"] == "warm-up" else str(event.get("phase") or event["event"])
 
 
-def cache_name(cell: Cell, batch: int) -> str:
-    """Return the compile cache's name: by workload, batch and devices per node, on which compiled code depends."""
+def cache_name(cell: Cell, batch: int, host: Host) -> str:
+    """Return the compile cache's name, by all on which compiled code depends: workload, batch, devices per node, threads, CPU.
+
+    TorchInductor writes the number of threads and the width of vectors into its code. Up to torch 2.12.1 it doesn't key that by
+    threads, and in none up to 2.15.0 by vectors: up to 2.10.0 code for two threads runs two of them wherever it is found.
+    """
     prefix = f"{batch}-" if cell.workload.batch == AUTO else ""
-    return f"{cell.workload.id}-{prefix}n{len(cell.gpus.indices)}-{recipes.workload_hash()[:8]}"
+    kind = hashlib.sha256(host.cpu.encode(errors="surrogateescape")).hexdigest()[:6]
+    place = f"n{len(cell.gpus.indices)}-t{cell.gpus.threads}-{kind}"
+    return f"{cell.workload.id}-{prefix}{place}-{recipes.workload_hash()[:8]}"
 
 
 _QUOTA_FIELDS = {"quota_periods", "quota_seconds"}

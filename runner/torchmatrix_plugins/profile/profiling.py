@@ -146,7 +146,7 @@ def _spec(s: Session, cell: Cell, batch: int, steps: int, named: bool) -> Launch
     options = device_flags(cell, s.host, s.matrix.seed, s.matrix.timeout_seconds) | {"--profile": steps}
     flags = (*factor_flags({**cell.workload.factors, "batch": batch}), *flags_in_words(options))
     arguments = (*flags, "--name-kernels") if named else flags
-    cache = f"{cache_name(cell, batch)}-profile{'-named' * named}"
+    cache = f"{cache_name(cell, batch, s.host)}-profile{'-named' * named}"
     return spec_of(cell, s.results.owner, arguments, cache, s.results.profiled_models)
 
 
