@@ -167,6 +167,22 @@ def test_a_phone_shows_all_of_it_without_moving_sideways(browser: Any, address: 
     reader.context.close()
 
 
+@pytest.mark.parametrize("name", ["index", "machines"])
+def test_a_phone_shows_every_figure_of_a_row_and_keeps_the_first_column_of_a_table(browser: Any, name: str) -> None:
+    reader = Reader(browser, (EXAMPLES / f"{name}.html").as_uri(), viewport={"width": 360, "height": 800})
+    hidden = reader.page.evaluate(
+        """() => [...document.querySelectorAll("section .panel")].filter(p => p.checkVisibility())
+        .flatMap(p => [...p.querySelectorAll(".r:not(.heads) > [class^=f]")])
+        .filter(f => f.textContent.trim() && !f.checkVisibility()).map(f => f.textContent)"""
+    )
+    assert hidden == []
+    table = reader.page.locator("section .scroll").filter(visible=True).first
+    table.evaluate("e => e.scrollLeft = 100")
+    left = "(e => e.querySelector('tbody tr > *').getBoundingClientRect().left - e.getBoundingClientRect().left)"
+    assert table.evaluate(left) == 0
+    reader.context.close()
+
+
 EXAMPLES = Path(__file__).parents[2] / "reports" / "example"
 
 

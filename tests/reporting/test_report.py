@@ -305,3 +305,16 @@ def test_launches_of_one_cell_that_disagree_on_whether_it_makes_figures_break_no
     run = write_run(tmp_path, [*launches, {"rate": 50.0, "workload": "other"}])
     view = report.view_of(run)
     assert "50" in report.render(view) and {cell.row.cell for cell in view.index.figures} == {row.cell for row in view.cells}
+
+
+def test_what_two_stacks_of_one_pytorch_differ_in_is_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{"stack": "old"}, {"stack": "new"}])
+    for path in run.path.rglob("round1*.jsonl"):
+        version = "4.57.6" if "old" in str(path.relative_to(run.path)) else "5.24.0"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        more = {"packages": ["torchvision==0.20.1", f"transformers=={version}"]}
+        changed = [line | (more if line["event"] == "environment" else {}) for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    method = report.render(report.view_of(run)).partition('<section id="method">')[2].partition("</section>")[0]
+    assert "<th>transformers</th>" in method and "<th>torchvision</th>" not in method
+    assert "4.57.6</td>" in method and "5.24.0</td>" in method

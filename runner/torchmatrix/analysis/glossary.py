@@ -129,7 +129,8 @@ DEFINITIONS = {
     "figure are counted.",
     "cube_best": "The best combination is the fastest that was measured; its interval allows for the picking. Largest gain "
     "first: from the usual settings one setting changes at a time, always the one that gains most, until none gains 1 % or "
-    "the gain, corrected for picking (Bonferroni), may be none. Gains of single launches are not tested.",
+    "the gain, corrected for picking (Bonferroni), may be none. Gains of single launches are not tested. "
+    "Intervals here allow for the picking alone, those of the charts for all comparisons of the page.",
     "explained": "Analysis of variance of the logarithm of each cell's speed, with sums of squares of type II; p-values "
     "corrected by Benjamini and Hochberg. Two settings together: what both do beyond what each does alone. With gaps in the "
     "cube shares don't add up to 100 %.",

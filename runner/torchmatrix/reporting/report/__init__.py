@@ -212,7 +212,7 @@ def cells_of(view: View, data: Data | None = None, doubts: Sequence[Doubt] | Non
 
 
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:
-    record = view.record
+    record, stacks = view.record, sections.stacks(view)
     preset, scales = claims.preset_of(record.matrix), view.scaling
     names = [value for dim in explorers.data.dims if dim.name == "stack" for value in dim.values]
     return {
@@ -256,7 +256,8 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "skips": sections.skips(view),
         "failures": sections.failures(view),
         "unreadable": sections.unreadable(view),
-        "stacks": recorded(sections.stacks(view)),
+        "stacks": recorded(stacks),
+        "libraries": [name for name in ("torchvision", "transformers") if len({stack[name] for stack in stacks}) > 1],
         "definitions": DEFINITIONS,
     }
 
@@ -268,7 +269,7 @@ def _audit(view: View) -> dict[str, Any]:
     findings = audit.other_builds(view.every_cell) + audit.check(figures)
     return {
         "findings": findings,
-        "audited": audit_words.result_in_words(checked, findings) if checked.figures else None,
+        "audited": audit_words.result_in_words(checked, findings) if checked.figures or findings else None,
         "checked": audit_words.checked_in_words(checked),
         "unchecked": list(audit_words.unchecked_in_words(checked.unchecked)),
     }
