@@ -2,9 +2,10 @@
 
     .venv/bin/python tests/bench/operations.py --python P --launches 10 [--only triad]
 
-A: a loop of its own, without torchmatrix: STREAM's triad compiled from C by gcc (one thread, floats, arrays as large),
-torch.mm, or gloo's all-reduce between two processes. B: torchmatrix's workload process. Both on the same CPUs, launched in
-turns, A B B A A B …. Printed: B over A with its 95 % interval, round by round.
+A: a loop of its own, without torchmatrix: STREAM's triad compiled from C by gcc (one thread, floats, arrays as large), the
+same triad by torch.add, torch.mm into one result and into a new one each time, or gloo's all-reduce between two processes.
+B: torchmatrix's workload process. Both on the same CPUs, launched in turns, A B B A A B …. Printed: B over A with its 95 %
+interval, round by round.
 """
 
 import argparse
@@ -45,18 +46,19 @@ int main(void) {
     return a[n / 2] != b[n / 2] + 3.0f * c[n / 2];
 }
 """
-GEMM = f"""
+LOOP = """
 import time, torch
 torch.set_num_threads(1)
-left, right = torch.randn({SIDE}, {SIDE}), torch.randn({SIDE}, {SIDE})
-for limit in (0.5, {SECONDS}):
+left, right, result = (torch.randn({shape}) for _ in range(3))
+for limit in (0.5, {seconds}):
     steps, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < limit:
-        torch.mm(left, right)
+        {step}
         steps += 1
     seconds = time.perf_counter() - begin
-print(2 * {SIDE} ** 3 * steps / seconds / 1e12)
+print({work} * steps / seconds)
 """
+PRODUCT = {"shape": f"{SIDE}, {SIDE}", "seconds": SECONDS, "work": 2 * SIDE**3 / 1e12}
 ALL_REDUCE = f"""
 import os, time, torch, torch.distributed as dist
 rank = int(os.environ["RANK"])
@@ -75,9 +77,21 @@ if rank == 0:
 dist.barrier()
 os._exit(0)
 """
+PROGRAMS = {
+    "triad-torch": LOOP.format(
+        shape=BYTES // 4, seconds=SECONDS, work=3 * BYTES / 1e9, step="torch.add(left, right, alpha=3.0, out=result)"
+    ),
+    "gemm": LOOP.format(**PRODUCT, step="torch.mm(left, right, out=result)"),
+    "gemm-new": LOOP.format(**PRODUCT, step="torch.mm(left, right)"),
+    "all-reduce": ALL_REDUCE,
+}
+_TRIAD = (["--model", "triad", "--bytes", str(BYTES)], 1, 3 * BYTES / 1e9)
+_GEMM = (["--model", "gemm", "--shape", f"{SIDE}x{SIDE}x{SIDE}", "--batches", "1"], 1, 2 * SIDE**3 / 1e12)
 WORKLOADS = {
-    "triad": (["--model", "triad", "--bytes", str(BYTES)], 1, 3 * BYTES / 1e9),
-    "gemm": (["--model", "gemm", "--shape", f"{SIDE}x{SIDE}x{SIDE}", "--batches", "1"], 1, 2 * SIDE**3 / 1e12),
+    "triad": _TRIAD,
+    "triad-torch": _TRIAD,
+    "gemm": _GEMM,
+    "gemm-new": _GEMM,
     "all-reduce": (["--model", "all-reduce", "--bytes", str(MESSAGE)], 2, MESSAGE / 1e9 / 2),
 }
 
@@ -93,9 +107,9 @@ def bare(name: str, python: str, folder: Path) -> float:
         done = subprocess.run(["taskset", "-c", "0", str(folder / "triad")], capture_output=True, text=True, check=True)
         return float(done.stdout)
     program = folder / f"{name}.py"
-    program.write_text({"gemm": GEMM, "all-reduce": ALL_REDUCE}[name], encoding="utf-8")
+    program.write_text(PROGRAMS[name], encoding="utf-8")
     words = command(str(program), python, WORKLOADS[name][1])
-    pinned = ["taskset", "-c", "0", *words] if name == "gemm" else words
+    pinned = ["taskset", "-c", "0", *words] if WORKLOADS[name][1] == 1 else words
     environment = {**os.environ, **workload_environment("cpu"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(pinned, capture_output=True, text=True, check=True, env=environment)
     return float(done.stdout.split()[-1])
