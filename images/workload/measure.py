@@ -32,6 +32,11 @@ WarmUp = collections.namedtuple("WarmUp", "steps pace series")
 """`steps` done, `pace`: the seconds per step of the fastest block, `series`: the step times (steady.Series)."""
 
 
+BLOCKS = 20
+"""About so many blocks fill the seconds of a warm-up: between two the host collects garbage and speaks for some 50 ms, in which
+the device cools. Blocks of eight copies of 60 µs took a minute for half a second of warm-up."""
+
+
 def warm_up(args, world, step, tell):
     """Run blocks of steps: at least `warmup_steps` and `warmup_seconds`.
 
@@ -47,6 +52,7 @@ def warm_up(args, world, step, tell):
             series.add(ranks)
         slowest = max(r["seconds"] for r in ranks)
         done, seconds, pace = done + size, seconds + slowest, min(pace, slowest / size)
+        size = max(size, math.ceil(args.warmup_seconds / BLOCKS / pace))
     return WarmUp(done, pace, series)
 
 

@@ -2,9 +2,11 @@
 
 import time
 from statistics import mean
+from types import SimpleNamespace
 
 import pytest
 
+import measure
 from support import drifting
 from support.drifting import Course, Launched, Machine, exponentials, launch, steady, throttled, warming
 
@@ -147,3 +149,22 @@ def test_deciding_costs_no_time() -> None:
     begin = time.process_time()
     steady.decay(series.points)
     assert time.process_time() - begin < 0.02
+
+
+@pytest.mark.parametrize(("step", "most"), [(1e-5, 25), (1e-3, 25), (0.03, 20), (0.2, 3), (3.0, 2)])
+def test_a_warm_up_has_few_blocks_however_fast_the_steps_are(monkeypatch: pytest.MonkeyPatch, step: float, most: int) -> None:
+    """Between two blocks garbage is collected, for some 50 ms: a warm-up of short steps took a hundred times its seconds."""
+    sizes: list[int] = []
+
+    def window(world: object, timed: object, size: int, first: int) -> list[dict[str, object]]:
+        assert first == sum(sizes)
+        sizes.append(size)
+        times = [step * (3.0 if first == 0 else 1.0)] * size
+        return [{"seconds": sum(times), "start_monotonic_seconds": 0.0, "step_seconds": times}]
+
+    monkeypatch.setattr(measure, "window", window)
+    args = SimpleNamespace(warmup_steps=5, warmup_seconds=1.0)
+    begun = measure.warm_up(args, None, None, lambda ranks: None)
+    assert len(sizes) <= most and begun.steps == sum(sizes) >= 5 and begun.pace == pytest.approx(step)
+    seconds = step * (begun.steps + 2 * sizes[0])
+    assert 1.0 <= seconds <= max(1.15, 12 * step) and len(begun.series.points) == begun.steps - sizes[0]

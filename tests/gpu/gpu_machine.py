@@ -86,7 +86,7 @@ class Machine:
         return Run(done=done, folder=folder, launches=tuple(launches_in(folder)))
 
     def write_matrix(self, folder: Path, *workloads: str, launches: int = 1) -> None:
-        """Write matrix.toml: one stack, the interpreter; one GPU. Nothing waits for a quiet machine: each part has ten minutes."""
+        """Write matrix.toml: one stack, the interpreter; one GPU. It waits for no quiet machine: a part has ten minutes."""
         stack = f'[[stack]]\nname = "here"\npython = "{self.python}"\naccelerator = "{self.accelerator}"\n'
         run = f"[run]\nlaunches = {launches}\ntimeout_minutes = 4\nquiet_wait_minutes = 0\n[gpus]\ncounts = [1]\n"
         (folder / "matrix.toml").write_text(run + stack + "".join(workloads), encoding="utf-8")
