@@ -71,7 +71,7 @@ def install():
 
 
 def _profile_the_cpu():
-    """A torch without CUDA that traces CUDA's events fails at each of them, and 2.15 spends 10 ms on the words of each failure."""
+    """A torch without CUDA that traces CUDA's events fails at each, and 2.15 spends 10 ms on the words of each failure."""
     traced = torch.profiler.profile
 
     def profile(activities=None, **words):
