@@ -21,7 +21,7 @@ def prepare(folder, rank, sealed=""):
     source = sealed or folder
     state = "warm" if source and os.path.exists(os.path.join(source, _SEAL)) else "cold"
     if not folder:
-        folder = _make_temporary("torchmatrix-cache-")
+        folder = make_temporary("torchmatrix-cache-")
     elif rank == 0 and (sealed or state == "cold"):
         _empty(folder)
         if sealed:
@@ -43,14 +43,15 @@ def data_folder(args, makes):
         return sealed, "kept"
     if args.cache:
         return os.path.join(args.cache, _DATA), "kept"
-    return _make_temporary("torchmatrix-data-") if makes else "", "temporary"
+    return make_temporary("torchmatrix-data-") if makes else "", "temporary"
 
 
 _temporary = []
 """Folders that nothing keeps."""
 
 
-def _make_temporary(prefix):
+def make_temporary(prefix):
+    """Make a folder that `remove_temporary` removes, below TMPDIR."""
     _temporary.append(tempfile.mkdtemp(prefix=prefix))
     return _temporary[-1]
 

@@ -14,6 +14,7 @@ import sys
 import traceback
 
 import bench
+import cache
 import failures
 from channel import VERSION, Channel, Numerics
 
@@ -47,7 +48,7 @@ def main(argv):
 
 def check(args):
     """Check the image and return the results; raise on the first thing that is wrong."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchmatrix-self-test")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.make_temporary("torchmatrix-self-test-")
     wrong = mismatches(args.require) + other_builds(args.built_for) + without_device_code()
     if wrong:
         raise RuntimeError("the image differs from its recipe: " + "; ".join(wrong))

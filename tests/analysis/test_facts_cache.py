@@ -18,6 +18,7 @@ from torchmatrix.analysis import facts_cache, run_index, run_summary
 from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core import assets
+from torchmatrix.facts import lines
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import last_tries
 from torchmatrix.facts.store import Results, RunFolder
@@ -308,3 +309,21 @@ def test_another_data_sheet_makes_another_cache(results: Results, tmp_path: Path
     facts_cache.code.cache_clear()
     assert facts_cache.code() != before
     facts_cache.code.cache_clear()
+
+
+def test_what_could_not_be_read_for_its_size_is_read_again_once_it_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit is a setting, and a permission may be given: neither changes the file."""
+    run, store = write_run(tmp_path, [{}, {"stack": "b"}]), Results(tmp_path)
+    largest = max(path.stat().st_size for path in run.path.rglob("round*.jsonl"))
+    for module in (lines, run_summary):
+        monkeypatch.setattr(module, "most_bytes", lambda: largest - 1)
+    for _ in range(2):
+        assert len(facts_cache.whole(store, run).summary.unreadable_launches) > 0
+        (night,) = run_index.summaries(store, [run])
+        assert night.unreadable_launches
+    monkeypatch.undo()
+    assert not facts_cache.whole(store, run).summary.unreadable_launches
+    (night,) = run_index.summaries(store, [run])
+    assert not night.unreadable_launches and len(night.launches) == 2

@@ -166,3 +166,12 @@ def test_another_matrix_than_the_one_that_was_measured_is_refused(
     run.record.write_text(run.record.read_text().replace("steps = 5", "steps = 6"))
     done = torchmatrix("reproduce", "fake/*/cpu0")
     assert done.returncode == 2 and "isn't the one that was measured: steps differ" in done.stderr
+
+
+def test_an_interpreter_with_another_torch_is_another_image(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    assert torchmatrix("run", "*cpu0", "--launches", "1").returncode == 0
+    (first,) = launches(tmp_path)
+    assert "no interval); the same image" in torchmatrix("reproduce", str(first.path)).stderr
+    image = lines.read(first.path).events[0]["image"]
+    rewrite(first.path, image=image | {"torch": "1.0.0"})
+    assert "no interval); another image" in torchmatrix("reproduce", str(first.path)).stderr

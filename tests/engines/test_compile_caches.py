@@ -2,12 +2,14 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import docker
 import pytest
 
 from support import archive_of
+from torchmatrix.core import settings
 from torchmatrix.engines import volumes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Engine, Exit, Image, LaunchSpec
@@ -216,3 +218,21 @@ def test_clean_lists_the_caches_of_an_environment_and_removes_them_with_their_se
     assert mine.kind == "volume" and not [left for left in engine.leftovers([image.environment]) if left.name == mine.name]
     assert engine.remove(mine) is None
     assert not [volume for volume in client.volumes.list() if image.environment in str(volume.name)]
+
+
+def test_an_upgraded_interpreter_and_other_variables_compile_anew(
+    tmp_path: Path, local: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, box, engine = tmp_path / "python", str(WORKLOAD), LocalEngine(tmp_path, "test-caches")
+    for version, state in (("2.7.1", "new"), ("2.7.1", "sealed"), ("2.15.0", "new"), ("2.7.1", "sealed")):
+        image = Image(reference=str(python), environment="env", facts={"torch": version, "python": "3.11.7"})
+        assert launched(engine, image, box, "", "w")[0] == state, version
+    assert not engine.leftovers(["env"]), "they are of an environment that is kept"
+    assert len(engine.leftovers([])) == 2
+    assert local()[0] == "new"
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert local()[0] == "sealed", "it doesn't reach a launch"
+    monkeypatch.setattr(settings, "load", lambda: replace(settings.Settings(), variables=("ATEN_CPU_CAPABILITY",)))
+    assert [local()[0], local()[0]] == ["new", "sealed"]
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    assert local()[0] == "new"

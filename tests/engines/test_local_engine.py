@@ -234,6 +234,12 @@ def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_bu
     assert lines and any(package.startswith("torchvision==0.20.1") for package in first["packages"])
     lines.clear()
     assert recipes.ensure_selftest(local, image, recipe, tmp_path / "marks", "test-self", lines.append) == first and not lines
+    known = recipes.known_selftest(local, recipe, tmp_path / "marks")
+    assert known == first
+    with pytest.raises(BuildFailed, match="self-test"):  # what was tested is another one
+        recipes.ensure_selftest(
+            local, replace(image, reference="/bin/false"), recipe, tmp_path / "marks", "test-self", lines.append
+        )
     lying = replace(recipe, requires=("torch==2.5.0",), environment="other")
     with pytest.raises(BuildFailed, match=r"self-test: .*torch is 2\.5\.1.*, not 2\.5\.0"):
         recipes.ensure_selftest(local, image, lying, tmp_path / "marks", "test-self", lines.append)

@@ -13,7 +13,7 @@ import pytest
 
 from support import until
 from torchmatrix.core.errors import EngineUnusable
-from torchmatrix.machine import quiet
+from torchmatrix.machine import claims, quiet
 from torchmatrix.machine.claims import claimed
 from torchmatrix.running import readiness
 from torchmatrix.running.readiness import Patience
@@ -56,6 +56,24 @@ def other(place: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """Start another run, on GPU-a, with results in tmp_path/theirs."""
     with process_of(HOLD, str(tmp_path / "theirs"), "GPU-a") as process:
         yield process
+
+
+@pytest.mark.parametrize(("gpus", "what"), [(["GPU-a"], "one of its GPUs"), (["GPU-b"], "its CPUs"), ([], "its CPUs")])
+def test_a_claim_is_seen_in_whichever_folder_its_user_could_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[str], what: str
+) -> None:
+    """Root writes to /run/lock, where users often can't: theirs lie in /dev/shm."""
+    folders = [tmp_path / name for name in ("of-root", "of-users")]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.delenv("TORCHMATRIX_CLAIMS", raising=False)
+    monkeypatch.setattr(claims, "_FOLDERS", (str(folders[1]),))
+    with claims.claimed(tmp_path, ["GPU-a"], 60):
+        monkeypatch.setattr(claims, "_FOLDERS", tuple(map(str, folders)))
+        with pytest.raises(EngineUnusable, match=f"measures on {what}"):
+            ExitStack().enter_context(claims.claimed(tmp_path, gpus, 60))
+    with claims.claimed(tmp_path, gpus, 60):
+        assert len(list(folders[0].iterdir())) == 1 and not list(folders[1].iterdir())
 
 
 @pytest.mark.parametrize(("gpus", "what"), [(["GPU-a"], "one of its GPUs"), (["GPU-b"], "its CPUs"), ([], "its CPUs")])

@@ -77,6 +77,8 @@ def _kept_or_read(results: Results, run: RunFolder, with_details: bool) -> tuple
     with suppress(OSError, zlib.error, ValueError, DecodeError):
         return _kept(path, key, with_details)
     facts, details = read_facts(run)
+    if not facts.is_lasting(run.path):
+        return facts, details
     with suppress(OSError, OverflowError, ValueError):  # a full disk, a folder that can't be written; what msgpack can't hold
         _keep(results.root, path, key, facts, details)
     return facts, details

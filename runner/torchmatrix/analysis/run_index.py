@@ -147,6 +147,7 @@ def _records(runs: Sequence[RunFolder], name: str) -> list[_Record]:
         below = files_below(run.path) if is_known(run.started) else ()  # before they are read
         files = tuple((as_text(path), size, changed) for path, size, changed in below)
         facts = read_night(run, metric)
+        files = files if facts.is_lasting(run.path) else ()  # it is read again
         summary = summary_from(run, facts)
         shared: dict[str, _Record] = {}
         environments = {stack: {_SHARED: _share(shared, told)} for stack, told in facts.environments.items()}

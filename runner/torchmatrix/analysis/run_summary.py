@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -30,6 +31,7 @@ from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
+from torchmatrix.facts.lines import most_bytes
 from torchmatrix.facts.reading import Place, launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import CellName, RunRecord
 from torchmatrix.facts.store import RunFolder, host_of
@@ -363,6 +365,22 @@ class RunFacts(Struct, Generic[AnyRow], frozen=True, kw_only=True, array_like=Tr
     launches: tuple[AnyRow, ...]
     unreadable_launches: tuple[tuple[str, str], ...]
     problems: tuple[tuple[str, str], ...]
+
+    def is_lasting(self, folder: Path) -> bool:
+        """Check whether what can't be read of the run in `folder` stays so until it's changed: neither for a permission nor for
+        the size, whose limit is a setting.
+        """
+        return all(_is_readable(Path(f"{folder}{path}")) for path, _ in (*self.unreadable_launches, *self.problems))
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        state = path.stat()
+    except OSError:
+        return False
+    if S_ISDIR(state.st_mode):
+        return os.access(path, os.R_OK | os.X_OK)
+    return os.access(path, os.R_OK) and state.st_size <= most_bytes()
 
 
 def read_facts(run: RunFolder, most: int = MOST_PROCESSES) -> tuple[RunFacts, RunDetails]:

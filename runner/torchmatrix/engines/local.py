@@ -1,5 +1,6 @@
 """Run launches without containers: in one virtualenv per stack under a cache folder, or an interpreter that has PyTorch."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -129,10 +130,10 @@ class LocalEngine:
 
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
         """Prepare an execution of the workload under the image's Python."""
-        cache = self._resources.compile_cache(image, spec)
-        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._resources.port())
         # The user's variables that reach a launch: those of the settings, and what a user's own interpreter may need.
         names = (*settings.load().variables, *(() if image.lock else (LIBRARIES,)))
+        cache = self._resources.compile_cache(image, replace(spec, cache=_cache_name(spec.cache, names)))
+        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._resources.port())
         variables = (
             inherited_variables(names) | workload_environment(spec.gpus.vendor, spec.rendezvous) | visible_devices(spec.gpus)
         )
@@ -209,6 +210,14 @@ class LocalEngine:
             [python, "-c", _VERSION], capture_output=True, encoding="utf-8", errors="replace", check=True
         ).stdout.strip()
         return replace(requested_lock(recipe, PLATFORM), python=version, packages=resolved)
+
+
+def _cache_name(name: str, names: Sequence[str]) -> str:
+    """Return the name of a launch's compile cache: another one where variables reach it that change results."""
+    passed = {key: value for key, value in sorted(inherited_variables(names).items()) if changes_results(key)}
+    if not name or not passed:
+        return name
+    return f"{name}-{hashlib.sha256(repr(passed).encode(errors='surrogateescape')).hexdigest()[:6]}"
 
 
 def _variable_facts(names: Sequence[str]) -> dict[str, Any]:

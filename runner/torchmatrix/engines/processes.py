@@ -1,5 +1,6 @@
 """Run a launch as processes of this user: start it, read its output, and end it with everything that it started."""
 
+import hashlib
 import os
 import selectors
 import shlex
@@ -236,8 +237,10 @@ class LaunchResources:
         return port
 
     def compile_cache(self, image: Image, spec: LaunchSpec) -> LocalCache:
-        """Open the compile cache of a launch."""
-        folder = self._folder / "compile" / image.environment
+        """Open the compile cache of a launch; an interpreter's, which its user may upgrade, is that of its versions."""
+        versions = [str(image.facts[name]) for name in ("torch", "python") if name in image.facts]
+        digest = hashlib.sha256(repr(versions).encode(errors="surrogateescape")).hexdigest()[:6]
+        folder = self._folder / "compile" / (f"{image.environment}-{digest}" if versions else image.environment)
         with suppress(BuildFailed, OSError):  # the cache says why it can't be kept
             self.uses.make(folder, folder.is_dir, partial(folder.mkdir, parents=True, exist_ok=True))
         return LocalCache(folder, spec.cache)
@@ -249,7 +252,7 @@ class LaunchResources:
 
     def caches_left(self, keep: Collection[str]) -> list[Leftover]:
         """Return the compile caches of environments that are not in `keep`."""
-        caches = {path: path.name for path in (self._folder / "compile").glob("[!.]*")}
+        caches = {path: path.name.partition("-")[0] for path in (self._folder / "compile").glob("[!.]*")}
         return list(left_files("cache", caches, keep))
 
 

@@ -160,13 +160,13 @@ def ensure_selftest(engine: Engine, image: Image, recipe: Recipe, marks: Path, o
 
     `marks`: the folder that stores it, one file per engine and environment; editing the workload needs no new test.
     """
-    stored = known_selftest(engine, recipe, marks)
-    if stored is not None:
+    stored, of = _marked(engine, recipe, marks)
+    if stored is not None and of == _identity(image):
         return stored
     result, mark = run_selftest(engine, image, recipe, owner, log), _mark_path(engine, recipe, marks)
     try:
         marks.mkdir(parents=True, exist_ok=True)
-        write_whole(mark, json.dumps(result).encode())
+        write_whole(mark, json.dumps({**result, _OF: _identity(image)}).encode())
     except OSError as error:
         raise BuildFailed(f"can't write {mark}: {error.strerror}") from None
     return result
@@ -174,12 +174,26 @@ def ensure_selftest(engine: Engine, image: Image, recipe: Recipe, marks: Path, o
 
 def known_selftest(engine: Engine, recipe: Recipe, marks: Path) -> dict[str, Any] | None:
     """Return the result of the self-test when the recipe was built here, or None."""
+    return _marked(engine, recipe, marks)[0]
+
+
+_OF = "image"
+"""Of which image the result of a self-test is: a tag, or a virtualenv's path, may stand for another one later."""
+
+
+def _identity(image: Image) -> list[str]:
+    return [image.reference, str(image.facts.get("lock_sha256") or "")]
+
+
+def _marked(engine: Engine, recipe: Recipe, marks: Path) -> tuple[dict[str, Any] | None, Any]:
+    """Return the result of a self-test that was stored, None without one, and the image that was tested."""
     try:
         stored = dict(json.loads(_mark_path(engine, recipe, marks).read_text(encoding="utf-8")))
+        of = stored.pop(_OF, None)
         wire.decoded(stored, wire.SelfTest)
     except (OSError, ValueError, TypeError, RecursionError, Malformed):
-        return None
-    return stored
+        return None, None
+    return stored, of
 
 
 def _mark_path(engine: Engine, recipe: Recipe, marks: Path) -> Path:

@@ -54,7 +54,7 @@ def claimed(folder: Path, gpus: Collection[str], seconds: float, beside: bool | 
             path = place / f"{_PREFIX}{own.pid}-{time.monotonic_ns()}.json"
             stack.enter_context(_held(path, json.encode(own)))
             # Of two that begin at once each sees the other: one of them, or both, give way.
-            for other in () if beside else _others(place, path.name):
+            for other in () if beside else _others(path.name):
                 if what := own.shared_with(other):
                     raise _taken(what, other, can_be_beside=beside is not None)
         yield
@@ -78,18 +78,23 @@ def _held(path: Path, content: bytes) -> Iterator[None]:
                     name.unlink()
 
 
-def _place() -> Path:
-    """Return the folder of all claims. Raises OSError."""
+def _places() -> tuple[str, ...]:
+    """Return the folders of claims, by preference: root may write to one to which users can't."""
     named = os.environ.get("TORCHMATRIX_CLAIMS")
-    for folder in (named,) if named else _FOLDERS:
+    return (named,) if named else _FOLDERS
+
+
+def _place() -> Path:
+    """Return the folder for a claim of this user. Raises OSError."""
+    for folder in _places():
         if os.access(folder, os.W_OK | os.X_OK):
             return Path(folder)
-    raise OSError(f"no folder of {', '.join(_FOLDERS)} can be written to")
+    raise OSError(f"no folder of {', '.join(_places())} can be written to")
 
 
-def _others(place: Path, own: str) -> Iterator[Claim]:
+def _others(own: str) -> Iterator[Claim]:
     """Yield the claims of runs that go on. A file that nobody locks was left by a killed process, and goes if it is ours."""
-    for path in sorted(place.glob(f"{_PREFIX}*.json")):
+    for path in sorted(path for place in _places() for path in Path(place).glob(f"{_PREFIX}*.json")):
         if path.name != own:
             with suppress(OSError, MsgspecError), plain_open(path, "rb") as file:
                 if _is_locked(file.fileno()):

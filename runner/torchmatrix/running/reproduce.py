@@ -8,6 +8,7 @@ from pathlib import Path
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import sha256_of
 from torchmatrix.engines import lockfile, recipes
+from torchmatrix.engines.engine import Image
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.launch import Launch, throughput
 from torchmatrix.facts.reading import launch_at
@@ -136,7 +137,7 @@ def _session_of_image(s: Session, launch: Launch, held: StackLock | None) -> Ses
     for cell in s.plan.cells:
         engine = s.engine_for(cell.stack)
         recipe = recipes.ready_recipe(cell.stack, engine)
-        if recipe and engine.build(recipe, lambda line: None).reference == _image_of(launch):
+        if recipe and _is_of(engine.build(recipe, lambda line: None), launch):
             return session.without_locks(s)
     if held and s.plan.cells and held.name not in s.locks:
         raise BadInput(f"the image that was measured is gone, and {'; '.join(s.notes)}", hint="repeat it where it was measured")
@@ -165,6 +166,18 @@ def run(again: Repetition, job: Job) -> Generator[ProgressEvent, None, None]:
     yield from measure(again.session, job, launches, plan.total_seconds(launches, [], {}))
 
 
+def _contents_of(launch: Launch) -> tuple[str | None, ...]:
+    """Return what tells an image from another one: a virtualenv's or an interpreter's path stays while its packages change."""
+    image = launch.image
+    return (_image_of(launch), image.lock_sha256, image.torch, image.python) if image else ()
+
+
+def _is_of(image: Image, launch: Launch) -> bool:
+    """Check whether an image is the one of a launch."""
+    facts = image.facts
+    return (image.reference, *(facts.get(name) for name in ("lock_sha256", "torch", "python"))) == _contents_of(launch)
+
+
 def _image_of(launch: Launch) -> str:
     """Return the reference of a launch's image, without which it could not be repeated."""
     assert launch.image is not None
@@ -178,7 +191,7 @@ def outcome_in_words(again: Repetition, folder: RunFolder) -> str:
     if now.outcome != "ok" or not again.launch.is_ok:
         return f"then: {again.launch.outcome}, now: {now.outcome}"
     then, rate = throughput(again.launch), throughput(now)
-    same = _image_of(now) == _image_of(again.launch)
+    same = _contents_of(now) == _contents_of(again.launch)
     image = "the same image" if same else "an image of the same packages" if again.held else "another image"
     return (
         f"then: {then:.5g} {unit}/s, now: {rate:.5g} {unit}/s, ratio {rate / then:.4f} (one launch each: no interval); {image}"

@@ -49,7 +49,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """One profile. `plain`, `profiled`: seconds of all steps, without the profiler and with it, of each rank.
 
     `work`: the work of a step, by name: model, mode, batch, number of devices, image size and sequence length.
-    `named`: whether kernels that were compiled for a CPU have names.
+    `gpus`: the device set, with its threads. `named`: whether kernels that were compiled for a CPU have names.
     `environment`, `workload_hash`: of the image and of the workload's program, as a launch's header has them.
     """
 
@@ -67,6 +67,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     plain: Positives = field(name="plain_seconds")
     profiled: Positives = field(name="profiled_seconds")
     named: bool = False
+    gpus: dict[str, Any] = {}
     command: str
 
     @property

@@ -81,13 +81,15 @@ def refuse_unknown(cells: Sequence[Cell], held: Sequence[Profile | None]) -> Non
 
 
 def known(s: Session, root: Path, cell: Cell, named: bool) -> Profile | None:
-    """Return the newest profile of this cell on this machine, by the program and of the packages that would be profiled now.
+    """Return the newest profile of this cell on this machine, by the program, packages and threads of now.
 
     `named`: as in `profile`. Of a stack that isn't built here any profile counts.
     """
     newest = profiles.newest_profile(root, cell.id, s.host.machine, recipes.workload_hash())
     recipe = _ready_recipe(s, cell)
     if newest is None or (recipe and newest.environment != recipe.environment):
+        return None
+    if newest.gpus.get("threads", cell.gpus.threads) != cell.gpus.threads:
         return None
     return newest if newest.named or not _names_kernels(cell, named) else None
 
