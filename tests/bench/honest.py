@@ -3,10 +3,11 @@
     .venv/bin/python tests/bench/honest.py --python STACK/bin/python --python OTHER/bin/python --launches 200
 
 Starts the workload in pairs of launches, first with a full proof, then with a fingerprint, whose losses are held against the
-first one's as the tool holds them: with small models on the CPU, in an order shuffled by --seed, over interpreters × models ×
-training and inference × precisions × ranks × seeds (and compiled ones with --compile, which take minutes each on a slow
-machine). Prints each pair as it ends, an alarm with its words, and at the end the counts by interpreter. --seconds ends it
-earlier.
+first one's as the tool holds them: with small models on the CPU, in an order shuffled by --seed. --of says which: "listed" ones
+over interpreters × models × training, inference and generation × precisions × ranks × seeds (and compiled ones with --compile,
+which take minutes each on a slow machine), language models by "configuration", a user's "own" models of every kind; without it
+--launches of each. Prints each pair as it ends, an alarm with its words, and at the end the counts by interpreter. --seconds
+ends it earlier.
 """
 
 import argparse
@@ -23,7 +24,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "workload"))
-from support.boxes import bench, recorded
+from support import configurations
+from support.boxes import bench, own_model, recorded
+from support.own_models import HOOKED, MORE, NET, PROVEN
 from torchmatrix.facts import plausible, reading
 from torchmatrix.facts.reading import compare, proof_of
 
@@ -42,11 +45,16 @@ KINDS = ("fp32", "amp-bf16", "bf16-weights", "bf16-master", "half")
 LONGER = ("--warmup-steps", "8", "--steps", "12")
 
 
-def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
-    """Return all launches as (interpreter, ranks, flags), shuffled."""
+TRAINS, INFERS = ("--mode", "train"), ("--mode", "infer", "--requests", "20")
+Launches = list[tuple[str, int, tuple[str, ...]]]
+"""Each as (interpreter, ranks, flags)."""
+
+
+def listed(args: argparse.Namespace, _: Path) -> Launches:
+    """Return launches of models that the catalog has."""
     kinds = ((), ("--compile",)) if args.compile else ((),)
-    modes = (("--mode", "train"), ("--mode", "infer", "--requests", "20"), GENERATES)
-    launches = [
+    modes = (TRAINS, INFERS, GENERATES)
+    return [
         (python, ranks, (*model, *mode, *LONGER, "--precision", precision, "--seed", str(seed), *kind))
         for python, ranks, model, mode, precision, seed, kind in itertools.product(
             args.python, (1, 2), MODELS, modes, KINDS, range(SEEDS), kinds
@@ -56,8 +64,43 @@ def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
         if (ranks == 1 or mode is not GENERATES)
         if mode is not GENERATES or (model[1].startswith("lm-") and precision != "amp-bf16")
     ]
+
+
+def by_configuration(args: argparse.Namespace, folder: Path) -> Launches:
+    """Return launches of language models by config.json, of the types that an interpreter's transformers has."""
+    sizes = ("--sequence-length", "32", "--batch", "2", *LONGER)
+    return [
+        (python, 1, (*configurations.written(folder, kind), *sizes, *mode, "--precision", precision))
+        for python, kind, mode, precision in itertools.product(
+            args.python, configurations.KINDS, (TRAINS, INFERS, GENERATES), ("fp32", "bf16-weights")
+        )
+        if kind in args.types[python]
+    ]
+
+
+def own(args: argparse.Namespace, folder: Path) -> Launches:
+    """Return launches of a user's own models."""
+    launches: Launches = []
+    for kind, (init, forward) in {**PROVEN, **HOOKED, **MORE}.items():
+        place = folder / kind.replace(" ", "-")
+        place.mkdir()
+        flags = own_model(place, NET.format(init=init or "pass", forward=forward or "pass"))
+        launches += [(python, 1, (*flags, *LONGER, *mode)) for python in args.python for mode in (TRAINS, INFERS)]
+    return launches
+
+
+KINDS_OF_LAUNCHES = {"listed": listed, "configuration": by_configuration, "own": own}
+
+
+def chosen(args: argparse.Namespace, folder: Path) -> Launches:
+    """Return launches of each kind that is asked for, shuffled."""
+    launches = []
+    for name in args.of or KINDS_OF_LAUNCHES:
+        of_kind = KINDS_OF_LAUNCHES[name](args, folder)
+        random.Random(args.seed).shuffle(of_kind)
+        launches += of_kind[: args.launches]
     random.Random(args.seed).shuffle(launches)
-    return launches[: args.launches]
+    return launches
 
 
 def verdict(code: int, events: list[dict[str, Any]]) -> tuple[str, str]:
@@ -116,20 +159,28 @@ def libraries(python: str) -> set[str]:
     return {name for name, done in run.items() if done.returncode}
 
 
+def types(python: str) -> set[str]:
+    """Return the types of models that an interpreter's transformers has; none without it."""
+    words = "from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES as names; print(*names)"
+    return set(subprocess.run([python, "-c", words], capture_output=True, text=True).stdout.split())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--python", action="append", required=True, help="an interpreter with torch; may be repeated")
-    parser.add_argument("--launches", type=int, default=200, help="pairs of them")
+    parser.add_argument("--launches", type=int, default=200, help="pairs of them, of each kind")
+    parser.add_argument("--of", action="append", choices=KINDS_OF_LAUNCHES, help="this kind alone; may be repeated")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--model", default="", help="only models whose names begin so, such as lm-")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.without = {python: libraries(python) for python in args.python}
+    args.types = {python: types(python) for python in args.python}
     counts: Counter[tuple[str, str]] = Counter()
     costs, begin = [], time.monotonic()
     folder = Path(tempfile.mkdtemp())
-    for python, ranks, words in chosen(args):
+    for python, ranks, words in chosen(args, folder):
         if time.monotonic() - begin > args.seconds:
             break
         outcome, why, events = pair(python, ranks, words, folder)

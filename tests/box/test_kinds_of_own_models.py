@@ -10,72 +10,11 @@ from typing import Any
 import pytest
 
 from support.boxes import bench, only, own_model, recorded
+from support.own_models import HOOKED, NET, PROVEN, SHIFT
 from torchmatrix.core import assets
 from torchmatrix.facts import reading
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
-NET = """\
-import dataclasses, random
-import numpy as np
-import torch
-from torch import nn
-
-@dataclasses.dataclass
-class Out:
-    logits: torch.Tensor
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-        {init}
-    def forward(self, inputs):
-        {forward}
-        return self.layer(inputs)
-
-def batch(size, generator):
-    return torch.randn(size, 6, generator=generator), torch.randint(3, (size,), generator=generator)
-
-def loss(outputs, targets):
-    return nn.functional.cross_entropy(getattr(outputs, "logits", outputs), targets)
-"""
-SHIFT = "inputs = inputs * self.n / (1 + self.n)"
-PROVEN = {
-    "Python's generator": ("self.layer.weight.data += random.random()", "inputs = inputs * random.random()"),
-    "numpy's generator": ("self.layer.weight.data *= np.random.rand()", "inputs = inputs * float(np.random.rand())"),
-    "a generator of its own": (
-        "self.g = torch.Generator().manual_seed(4)",
-        "inputs = inputs * torch.rand(6, generator=self.g)",
-    ),
-    "one of numpy": ("self.g = np.random.default_rng(3)", "inputs = inputs * float(self.g.random())"),
-    "an old one of numpy": ("self.g = np.random.RandomState(3)", "inputs = inputs * float(self.g.rand())"),
-    "one of Python": ("self.g = random.Random(3)", "inputs = inputs * self.g.random()"),
-    "a counter": ("self.register_buffer('n', torch.zeros(1))", f"self.n += 1; {SHIFT}"),
-    "a counter made anew": ("self.register_buffer('n', torch.zeros(()), persistent=False)", f"self.n = self.n + 1; {SHIFT}"),
-    "lazy layers": ("self.layer = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.LazyLinear(3))", "pass"),
-    "complex weights": (
-        "self.c = nn.Parameter(torch.randn(6, 6, dtype=torch.complex64))",
-        "inputs = (inputs.to(torch.complex64) @ self.c).abs()",
-    ),
-    "whole and truth values": (
-        "self.i = nn.Parameter(torch.tensor([1, 2]), False); self.b = nn.Parameter(torch.tensor(True), False)",
-        "pass",
-    ),
-    "no numbers, and one": (
-        "self.e = nn.Parameter(torch.zeros(0, 3)); self.s = nn.Parameter(torch.tensor(1.5))",
-        "inputs = self.s * inputs + self.e.sum()",
-    ),
-    "tied weights": (
-        "self.a, self.z = nn.Linear(6, 6), nn.Linear(6, 6); self.z.weight = self.a.weight",
-        "inputs = self.z(self.a(inputs))",
-    ),
-    "quantized numbers": (
-        "self.register_buffer('q', torch.quantize_per_tensor(torch.rand(6), 0.1, 0, torch.qint8))",
-        "inputs = inputs * self.q.dequantize()",
-    ),
-    "a dataclass": ("", "return Out(self.layer(inputs))"),
-    "complex outputs": ("", "return Out(torch.view_as_complex(torch.stack([self.layer(inputs)] * 2, -1)).abs())"),
-}
 TRAINED = (
     ("self.rows = nn.Embedding(9, 6, sparse=True)", "inputs = inputs + self.rows((inputs[:, 0] > 0).long())"),
     ("self.layer = torch.nn.utils.parametrizations.spectral_norm(self.layer)", "pass"),
@@ -123,18 +62,6 @@ def test_a_model_is_trained_and_proven_whatever_its_gradients_are(real_python: s
     code, events, stderr = launched(real_python, tmp_path, init=init, forward=forward)
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
     assert "discards the imaginary part" not in stderr
-
-
-HOOKED = {
-    "hooks that clip": (
-        "self.layer.weight.register_post_accumulate_grad_hook(lambda p: (p.grad.clamp_(-0.01, 0.01), None)[1])",
-        "pass",
-    ),
-    "checkpoints that enter again": (
-        "import torch.utils.checkpoint; self.again = torch.utils.checkpoint.checkpoint",
-        "inputs = self.again(torch.tanh, inputs.clone().requires_grad_(), use_reentrant=True)",
-    ),
-}
 
 
 @pytest.mark.parametrize("kind", HOOKED)

@@ -1,8 +1,11 @@
 """The suite for real GPUs (`make gpu`) works: here on an invented one, which shows that its tests and its record do."""
 
 import json
+import os
+import runpy
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -22,3 +25,14 @@ def test_a_part_of_the_suite_holds_on_an_invented_gpu_and_keeps_what_it_saw(real
     assert len(tests) == 4 and set(tests.values()) == {"passed"}
     cheat = next(test["seen"] for name, test in seen["tests"].items() if "TF32" in name)
     assert cheat["outcome"] == "unsupported" and "allow_tf32 from False to True" in cheat["error"]
+
+
+def test_a_bare_machines_python_has_the_packs_packages_and_what_the_invented_gpu_adds(tmp_path: Path) -> None:
+    day = runpy.run_path(str(TESTS / "gpu" / "day"))
+    with zipfile.ZipFile(tmp_path / "lacking_here-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("lacking_here.py", "")
+    (tmp_path / "added").mkdir()
+    (tmp_path / "added" / "sitecustomize.py").write_text("import builtins; builtins.was_added = True\n")
+    command = [str(day["with_site"](day["unpacked"](tmp_path))), "-c", "import lacking_here; print(was_added)"]
+    added = {**os.environ, "PYTHONPATH": str(tmp_path / "added")}
+    assert subprocess.run(command, env=added, capture_output=True, text=True, check=True).stdout == "True\n"
