@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,10 @@ def test_a_bare_machines_python_has_the_packs_packages_and_what_the_invented_gpu
         wheel.writestr("lacking_here.py", "")
     (tmp_path / "added").mkdir()
     (tmp_path / "added" / "sitecustomize.py").write_text("import builtins; builtins.was_added = True\n")
-    command = [str(day["with_site"](day["unpacked"](tmp_path))), "-c", "import lacking_here; print(was_added)"]
+    site = day["unpacked"](tmp_path)
+    (of_the_site,) = metadata.distributions(path=[str(site)])
+    installed = {point for point in metadata.distribution("torchmatrix").entry_points if point.group != "console_scripts"}
+    assert set(of_the_site.entry_points) == installed
+    command = [str(day["with_site"](site)), "-c", "import lacking_here; print(was_added)"]
     added = {**os.environ, "PYTHONPATH": str(tmp_path / "added")}
     assert subprocess.run(command, env=added, capture_output=True, text=True, check=True).stdout == "True\n"
