@@ -67,7 +67,8 @@ PROVEN = {
 }
 HOOKED = {
     "hooks that clip": (
-        "self.layer.weight.register_post_accumulate_grad_hook(lambda p: (p.grad.clamp_(-0.01, 0.01), None)[1])",
+        "hook = getattr(self.layer.weight, 'register_post_accumulate_grad_hook', lambda _: None)  # torch 2.1 and newer\n"
+        "        hook(lambda p: (p.grad.clamp_(-0.01, 0.01), None)[1])",
         "pass",
     ),
     "checkpoints that enter again": (

@@ -135,8 +135,11 @@ _OF_ROTATION = ("partial_rotary_factor", "rope_scaling", "rope_theta", "rotary_e
 
 
 def _text_part(config):
-    """Return the part of a configuration that is about tokens: of a model for images, too, one inside of it."""
-    return getattr(config, "get_text_config", lambda: config)()
+    """Return the part of a configuration that is about tokens: of a model for images, too, one inside of it.
+
+    Older releases of transformers have no get_text_config.
+    """
+    return getattr(config, "get_text_config", lambda: getattr(config, "text_config", config))()
 
 
 def _look_at_loss(args, model):
