@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_kinds_of_own_models import NET
 
 from support.boxes import bench, only, own_model, remarks_of
+from support.own_models import NET
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 BY = "import torch; real = torch.compile; torch.compile = lambda net, backend, **words: real(net, backend={}, **words)"

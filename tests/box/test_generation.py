@@ -1,10 +1,12 @@
 """Generation with a static cache is proven against a pass without one, piece by piece; what isn't done gives no figure."""
 
+import subprocess
 from collections import Counter
 
 import pytest
 
 from support.boxes import bench, only
+from torchmatrix.core import assets
 
 GENERATE = (
     "--model", "lm-1m", "--mode", "generate", "--batch", "2", "--sequence-length", "16", "--output-length", "8", "--steps", "2",
@@ -141,3 +143,39 @@ def test_a_cache_of_fewer_bits_than_the_weights_is_told(real_python: str) -> Non
         _, events, stderr = bench(real_python, *GENERATE, before=before)
         texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
         assert ("the cache keeps numbers in float16, with fewer bits than the weights" in texts) is told, (texts, stderr)
+
+
+@pytest.mark.parametrize("python", ["real_python", "newest_python"])
+@pytest.mark.parametrize("precision", ["half", "bf16-weights"])
+def test_a_generation_in_16_bits_is_proven_by_whatever_kernel_its_attention_is_computed(
+    request: pytest.FixtureRequest, python: str, precision: str
+) -> None:
+    """In torch 2.5 the pass without a cache has no kernel for its mask on a CPU: it computes attention in float32."""
+    words = (*GENERATE, "--precision", precision, "--attention", "sdpa")
+    code, events, stderr = bench(request.getfixturevalue(python), *words)
+    assert code == 0 and only(events, "reference")["agrees"] is True, (events, stderr)
+
+
+ATTENTION = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from torch.nn import functional
+from proofs import arithmetic
+
+def watched():
+    seen, heads = arithmetic.Watched(), torch.rand(1, 2, 8, 16).half()
+    with torch.no_grad():
+        seen.see(lambda: functional.scaled_dot_product_attention(heads, heads, heads, torch.zeros(8, 8).half()) @ heads.mT)
+    return seen
+
+assert set(watched().apart_from_attention) == {"float16"} and watched().attentions == 1
+own = lambda query, key, value, mask: (query.float() @ key.float().mT).softmax(-1).half() @ value
+functional.scaled_dot_product_attention = own
+assert watched().apart_from_attention == watched().products and len(watched().products) == 2
+"""
+
+
+def test_only_torchs_own_attention_may_compute_in_another_type(real_python: str) -> None:
+    done = subprocess.run([real_python, "-c", ATTENTION, str(assets.WORKLOAD)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,9 +1,12 @@
 """Training in bfloat16 with float32 weights in the optimizer, by real launches: what is kept, proven and caught."""
 
+import subprocess
+
 import pytest
 
 from support.boxes import bench, only
 from support.sabotaged import Sabotage
+from torchmatrix.core import assets
 
 pytestmark = pytest.mark.thorough
 
@@ -61,3 +64,26 @@ def test_a_step_that_keeps_no_master_weights_gives_no_number(newest_python: str,
     launch = Sabotage(name, LM, 1, said)
     code, events, stderr = launch.launch(newest_python)
     assert launch.is_caught(code, events), (code, events, stderr)
+
+
+ALIVE = """
+import argparse, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from proofs import rules
+
+def told(precision, dtype, **found):
+    norms = {"loss": 1.0, "gradient_norm": 1.0, "update_norm": 1.0, "gradient_norm of a": 1.0, "update_norm of a": 1.0}
+    norms.update({name.replace("_of_", " of "): value for name, value in found.items()})
+    return rules.alive(argparse.Namespace(precision=precision, model_file=None), norms, [torch.zeros(2, dtype=dtype)])
+
+for precision, dtype in (("bf16-weights", torch.bfloat16), ("half", torch.float16)):
+    assert told(precision, dtype, update_norm_of_a=0.0) == [] != told(precision, dtype, gradient_norm_of_a=0.0)
+    assert told(precision, dtype, update_norm=0.0) and told(precision, dtype, update_norm_of_a=float("nan"))
+assert told("fp32", torch.float32, update_norm_of_a=0.0) and told("bf16-master", torch.bfloat16, update_norm_of_a=0.0)
+"""
+
+
+def test_a_group_whose_changes_are_rounded_away_in_16_bits_is_alive(real_python: str) -> None:
+    done = subprocess.run([real_python, "-c", ALIVE, str(assets.WORKLOAD)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

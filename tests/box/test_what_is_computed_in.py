@@ -4,10 +4,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_kinds_of_own_models import NET
 
 from support import sabotaged
 from support.boxes import WITH_KERNELS, bench, only, own_model, remarks_of
+from support.own_models import NET
 from torchmatrix.core import assets
 from torchmatrix.facts import wire
 

@@ -49,6 +49,9 @@ def look(args, world, family, begun):
         "products": None if unknown else watched.products,
         "backward": None if unknown or not measurements.trains(args) else watched.backward,
         "alone": None if unknown else alone.products,
+        "apart_from_attention": None
+        if unknown
+        else {"step": watched.apart_from_attention, "alone": alone.apart_from_attention},
         "autocast": alone.autocast,
         "attention": None if unknown else watched.attention_kinds(begun.attention),
         "flops": None if unknown or not watched.is_step else watched.flops,
@@ -58,15 +61,16 @@ def look(args, world, family, begun):
 
 def problem(args, types):
     """Return why the types don't meet what `args` ask for, or None."""
-    step, alone, backward = (_shares(types[name] or {}) for name in ("products", "alone", "backward"))
+    products, backward = (_shares(types[name] or {}) for name in ("products", "backward"))
+    step, alone = (_shares((types["apart_from_attention"] or {}).get(name, {})) for name in ("step", "alone"))
     if _largest_difference(step, alone) > _SHARE_TOLERANCE:
         return _PRODUCTS_DIFFER % (args.precision, _describe_shares(step), _describe_shares(alone))
     for what, counts, expected in _types_to_judge(args, types):
         shares = _shares(counts)
         if shares and expected not in shares:
             return _WRONG_TYPE % (args.precision, what, _describe_shares(shares))
-    if len(step) == 1 and len(backward) > 1 and not args.model_file:
-        return _BACKWARD_DIFFERS % (args.precision, _describe_shares(backward), _describe_shares(step))
+    if len(products) == 1 and len(backward) > 1 and not args.model_file:
+        return _BACKWARD_DIFFERS % (args.precision, _describe_shares(backward), _describe_shares(products))
     return None
 
 
@@ -212,6 +216,9 @@ def _without_compile(model):
 class Watched(Mode if CAN_WATCH else object):
     """Counts of the numbers that products take, by type, forward and backward, and the settings at each product.
 
+    `apart_from_attention`: those of `products` that no scaled_dot_product_attention of torch's takes. Which kernel computes it
+    depends on a call's shapes and mask, and where none does, torch 2.5 and newer compute 16 bits in float32.
+
     Also the FLOPs by type (`flops`), the names of operations that can't be counted (`uncounted`) and of those whose insides are
     not seen (`unseen`: flex_attention, cond and others that take functions), whether anything draws as dropout does (`draws`),
     the count of numbers of convolutions' images by whether they are channels last (`laid`), and how many blocks were computed
@@ -223,6 +230,7 @@ class Watched(Mode if CAN_WATCH else object):
     def __init__(self):
         super().__init__()
         self.products, self.backward, self.outputs, self.settings, self.autocast = {}, {}, [], [], None
+        self.apart_from_attention, self._in_attention = {}, False
         self.draws, self.laid, self.recomputed = False, {True: 0, False: 0}, None
         self.kernels, self.attentions, self.is_step = {}, 0, False
         self._flops, self._sees_backward, self.uncounted, self.unseen, self.forward_flops = {}, False, set(), set(), 0
@@ -246,10 +254,15 @@ class Watched(Mode if CAN_WATCH else object):
         """Count the calls of scaled_dot_product_attention: one of which no kernel is seen has computed by plain products."""
         functional, name = torch.nn.functional, "scaled_dot_product_attention"
         real = getattr(functional, name, None)
+        is_of_torch = real is getattr(torch._C._nn, name, None)
 
         def counted(*given, **named):
             self.attentions += 1
-            return real(*given, **named)
+            self._in_attention = is_of_torch
+            try:
+                return real(*given, **named)
+            finally:
+                self._in_attention = False
 
         if real:
             setattr(functional, name, counted)
@@ -277,7 +290,9 @@ class Watched(Mode if CAN_WATCH else object):
         matrices = [tensor for tensor in tensors if tensor.dim() > 1]
         whole = sum(tensor.numel() for tensor in matrices if tensor.dtype in (torch.int8, torch.uint8))
         for type_name, count in [*_count_types(matrices).items(), *([("int8", whole)] if whole else [])]:
-            counts[type_name] = counts.get(type_name, 0) + count
+            _add(counts, type_name, count)
+            if counts is self.products and not self._in_attention:
+                _add(self.apart_from_attention, type_name, count)
         if "conv" in name and counts is self.products and tensors[0].dim() == 4:
             is_last = tensors[0].is_contiguous(memory_format=torch.channels_last)
             if is_last != tensors[0].is_contiguous():  # one channel or pixel is both
@@ -289,7 +304,9 @@ class Watched(Mode if CAN_WATCH else object):
     def note_packed(self, name, tensors):
         """Count what a product of torch's quantized modules takes, whose weights are packed in no tensor."""
         kind = "float16" if name.endswith("fp16") else "int8"
-        self.products[kind] = self.products.get(kind, 0) + sum(tensor.numel() for tensor in tensors if tensor.dim() > 1)
+        count = sum(tensor.numel() for tensor in tensors if tensor.dim() > 1)
+        _add(self.products, kind, count)
+        _add(self.apart_from_attention, kind, count)
 
     def weigh(self, name, namespace, given, result, tensors):
         """Add the FLOPs of an operation to those of its type; one that can't be counted makes them unknown."""
@@ -315,6 +332,10 @@ class Watched(Mode if CAN_WATCH else object):
         if with_backward and not self._sees_backward:
             return None, "this torch doesn't show the backward pass"
         return sum(self._flops.values()), None
+
+
+def _add(counts, name, count):
+    counts[name] = counts.get(name, 0) + count
 
 
 def _pass(operator, watched, *args, **kwargs):

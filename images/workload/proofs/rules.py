@@ -184,8 +184,7 @@ def change(args, deed):
             difference += agreement.square(right - found.double())
             size += agreement.square(right - weights)
             allowed += (4 * agreement.ROUNDING["fp32"]) ** 2 * agreement.square(weights)
-    is_rounded = any(weight.dtype in (torch.float16, torch.bfloat16) for weight in deed.weights) and not keeps_masters
-    share = ROUNDED_CHANGE if is_rounded else CHANGE
+    share = ROUNDED_CHANGE if _rounds_changes(args, deed.weights) else CHANGE
     if math.sqrt(difference) <= share * math.sqrt(size) + math.sqrt(allowed) and size > 0:
         return []
     text = "the timed step's change of the parameters is %.2g away from %s's (relative)"
@@ -223,14 +222,23 @@ def _allowed_difference(args, name):
     return min(agreement.OF_A_GROUP * most, agreement.MOST_OF_A_GROUP) if " of " in name else most
 
 
-def alive(args, found):
-    """Check that in a step after the windows every rank still computes something finite that isn't zero. What a user's own
-    model computes may depend on the batch, so that a group of its parameters has no part in a step.
+def _rounds_changes(args, weights):
+    """Check whether what an optimizer changes is rounded to 16 bits, so that a small change of a weight may be none."""
+    return args.precision != "bf16-master" and any(weight.dtype in (torch.float16, torch.bfloat16) for weight in weights)
+
+
+def alive(args, found, weights):
+    """Check that in a step after the windows every rank still computes something finite that isn't zero.
+
+    A group may stay as it is: of a user's own model, whose batch may give a group no part in a step; and where all of its
+    changes are rounded away, which AdamW makes smaller as gradients shrink.
     """
+    rounds = _rounds_changes(args, weights)
     return [
         "the %s of a step after the windows is %g" % (name.replace("_", " "), value)
         for name, value in found.items()
-        if name != "loss" and not 0 < value < math.inf and not (value == 0 and args.model_file and " of " in name)
+        if name != "loss" and not 0 < value < math.inf
+        if not (value == 0 and " of " in name and (args.model_file or (rounds and name.startswith("update_norm"))))
     ]
 
 
