@@ -74,7 +74,7 @@ def by_configuration(args: argparse.Namespace, folder: Path) -> Launches:
         for python, kind, mode, precision in itertools.product(
             args.python, configurations.KINDS, (TRAINS, INFERS, GENERATES), ("fp32", "bf16-weights")
         )
-        if kind in args.types[python]
+        if kind in args.types[python] and not (kind in OTHER_LOGITS and mode is GENERATES and "4" in args.types[python])
     ]
 
 
@@ -89,6 +89,8 @@ def own(args: argparse.Namespace, folder: Path) -> Launches:
     return launches
 
 
+OTHER_LOGITS = ("jetmoe",)
+"""Types that transformers 4 decodes by other logits with a static cache (findings/static-cache-types.sh): no honest work."""
 KINDS_OF_LAUNCHES = {"listed": listed, "configuration": by_configuration, "own": own}
 
 
@@ -160,8 +162,10 @@ def libraries(python: str) -> set[str]:
 
 
 def types(python: str) -> set[str]:
-    """Return the types of models that an interpreter's transformers has; none without it."""
-    words = "from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES as names; print(*names)"
+    """Return the types of models that an interpreter's transformers has, and its major version; none without it."""
+    words = (
+        "import transformers as t; print(t.__version__.split('.')[0], *t.models.auto.configuration_auto.CONFIG_MAPPING_NAMES)"
+    )
     return set(subprocess.run([python, "-c", words], capture_output=True, text=True).stdout.split())
 
 

@@ -57,6 +57,22 @@ def test_a_model_is_proven_whatever_it_draws_from_keeps_and_gives(real_python: s
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
 
 
+def test_a_model_whose_answer_depends_on_its_count_is_told_and_not_refused(real_python: str, tmp_path: Path) -> None:
+    init, forward = PROVEN["a counter"]
+    code, events, stderr = launched(real_python, tmp_path, "--mode", "infer", "--batches", "1", init=init, forward=forward)
+    assert code == 0 and "depend on buffers that each step changes" in only(events, "reference")["unwatched"], stderr
+
+
+def test_a_buffer_that_several_layers_share_is_set_back_in_another_type(real_python: str, tmp_path: Path) -> None:
+    init, forward = (
+        "self.register_buffer('p', torch.ones(6)); self.layer.register_buffer('q', self.p)",
+        "inputs = inputs * self.p",
+    )
+    flags = ("--precision", "bf16-weights", "--mode", "infer")
+    code, events, stderr = launched(real_python, tmp_path, *flags, init=init, forward=forward)
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+
+
 def test_a_model_is_trained_and_proven_whatever_its_gradients_are(real_python: str, tmp_path: Path) -> None:
     init, forward = ("\n        ".join(lines) for lines in zip(*TRAINED, strict=True))
     code, events, stderr = launched(real_python, tmp_path, init=init, forward=forward)

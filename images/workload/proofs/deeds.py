@@ -37,13 +37,19 @@ def restore(model, fresh):
 def restore_all_but_parameters(model, fresh):
     """Copy all but the weights, unchanged or a runtime's, from `fresh` to `model`; what is exported has nothing to reset."""
     if isinstance(model, torch.nn.Module):
-        set_buffers(model, list(fresh.buffers()))
+        set_buffers(model, buffers_of(fresh))
         chance.restore(model, chance.states(fresh))
 
 
 def state(model):
     """Return parameters and buffers, in order."""
-    return [*model.parameters(), *model.buffers()]
+    return [*model.parameters(), *buffers_of(model)]
+
+
+def buffers_of(model):
+    """Return the buffers of all modules, in order; one that several share as often: another type gives each one of its own."""
+    every = [buffer for module in model.modules() for buffer in module._buffers.values()]
+    return [buffer for buffer in every if buffer is not None]
 
 
 def set_state(model, values):
@@ -57,7 +63,7 @@ def set_state(model, values):
 
 def set_buffers(model, values):
     """Set the buffers of `model`; raise Numerics where steps have changed their number or shapes."""
-    buffers = list(model.buffers())
+    buffers = buffers_of(model)
     if [buffer.shape for buffer in buffers] != [buffer.shape for buffer in values]:
         raise Numerics(_OTHER_BUFFERS)
     with torch.inference_mode():  # a forward pass in this mode may have replaced them

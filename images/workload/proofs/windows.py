@@ -204,14 +204,15 @@ class Watch:
 
     def _check_equal_numbers(self):
         """Check that every step gave the same numbers for the same batch. Return problems, what can't be known (that, where two
-        steps that follow each other now don't), and the numbers of each batch.
+        steps that follow each other now don't, or steps change what the model keeps), and the numbers of each batch.
         """
         begun, step = self._begun, self._begun.step
         if step.kept is None:
             return [], None, {}
-        steps = step.kept.take()
+        steps, buffers = step.kept.take(), [buffer.detach().clone() for buffer in deeds.buffers_of(begun.plain)]
         for _ in range(2):
             measure.run_steps(self._world, step, 1, 0)
+        keeps = not all(map(torch.equal, buffers, deeds.buffers_of(begun.plain)))
         tensors = kept.tensors_of(step.outputs())
         sizes = [float(families.numbers_of(tensor).float().square().mean().sqrt()) for tensor in tensors]
         first, second = (numbers for _, numbers in step.kept.take())
@@ -222,13 +223,13 @@ class Watch:
             return [_NOTHING_COMPUTED], None, {}
         differ = functools.partial(step.kept.differ, sizes=sizes, most=TIMES * rules.STRANGE[self._args.arithmetic])
         if differ(first, second) is not None:
-            return [], _BY_CHANCE, {}
+            return [], _BY_STATE if keeps else _BY_CHANCE, {}
         known = {}
         for count, (index, numbers) in enumerate(steps):
             then = known.setdefault(index, numbers)
             pair = differ(then, numbers)
             if pair is not None:
-                return [step.kept.UNLIKE % (count, *pair)], None, {}
+                return ([], _BY_STATE, {}) if keeps else ([step.kept.UNLIKE % (count, *pair)], None, {})
         return [], None, known if type(step.kept) is kept.Kept else {}  # tokens are compared by other means
 
 
@@ -269,6 +270,7 @@ _NOTHING_COMPUTED = (
 )
 _WHOLE_NUMBERS = "whether every step of the windows computed its outputs: they are whole numbers"
 _BY_CHANCE = "whether every step of the windows computed its outputs: two steps on one batch give other ones each time"
+_BY_STATE = "whether every step of the windows computed its outputs: they depend on buffers that each step changes"
 _JUMPED = "where the windows begin, the losses of the same batches jump by %.2g; before, they changed by at most %.2g"
 
 
