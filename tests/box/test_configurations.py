@@ -146,3 +146,15 @@ def test_a_static_cache_by_which_a_type_decodes_wrongly_gives_no_figure(real_pyt
     code, events, _ = launched(real_python, tmp_path, "jetmoe", "generate")
     failure = only(events, "failure")
     assert code and failure["kind"] == "numerics" and "away from eager fp32" in failure["message"], failure
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["qwen3_next", "falcon_h1"])
+def test_recurrent_layers_take_other_products_for_a_token_than_for_a_prompt(
+    newest_python: str, tmp_path: Path, kind: str
+) -> None:
+    words = (*written(tmp_path, kind), *SMALL, "--mode", "generate", "--precision", "bf16-weights")
+    code, events, stderr = bench(newest_python, *words)
+    assert code == 0 and only(events, "reference")["agrees"] is True, (events, stderr)
+    types = only(events, "precision")["effective"][0]["types"]["apart_from_attention"]
+    assert {*types["step"]} == {*types["alone"]} == {"bfloat16", "float32"}
