@@ -521,11 +521,17 @@ def _effective(launch: Launch) -> str | None:
     return f"{first.matmul} ({differing})" if differing else first.matmul
 
 
+_MOST_FLOPS = 1e30
+"""More no step has, and larger whole numbers may be no float."""
+
+
 def _flops_by_type(launch: Launch) -> dict[str, float]:
     """Return the FLOPs of products by type in a step of a rank that computes in several; empty if none does or can tell."""
     mixed = next((rank for rank in launch.precision or () if rank.mixed), None)
     flops = mixed.types.get("flops") if mixed and isinstance(mixed.types, dict) else None
-    if not isinstance(flops, dict) or not all(isinstance(count, (int, float)) and count >= 0 for count in flops.values()):
+    if not isinstance(flops, dict) or not all(
+        isinstance(count, (int, float)) and 0 <= count <= _MOST_FLOPS for count in flops.values()
+    ):
         return {}
     return {str(name): float(count) for name, count in flops.items()}
 

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field
 from torchmatrix.facts.wire import (
     As,
     Count,
+    Counts,
     Facts,
     Finite,
     Noted,
@@ -335,7 +336,7 @@ class NodeDevices(Struct, frozen=True, kw_only=True):
 
     gpus: tuple[Gpu, ...] = ()
     label: Text = ""
-    indices: tuple[Whole, ...] = ()
+    indices: tuple[Count, ...] = ()
     vendor: Term | None = None
     cpus: Texts = ()
     threads: Whole = 1
@@ -351,7 +352,7 @@ class Devices(NodeDevices, frozen=True, kw_only=True):
     """
 
     label: Text
-    indices: Annotated[tuple[Whole, ...], Meta(min_length=1)]
+    indices: Counts
 
     @property
     def count(self) -> int:

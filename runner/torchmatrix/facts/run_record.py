@@ -46,7 +46,7 @@ class CellName(RunLine, frozen=True, kw_only=True):
     ddp_workload: Text
     parallel: Term
     devices: Text
-    indices: tuple[Whole, ...] = ()
+    indices: tuple[Count, ...] = ()
     nodes: Count = 1
 
 

@@ -183,9 +183,12 @@ def workload_keys(workload: Workload) -> dict[str, Any]:
 
 
 def _models_in(text: str) -> Iterator[str]:
-    for workload in inputs.toml_of(text, "the matrix", hint="it was read before").get("workload", ()):
-        models = workload.get("model")
-        yield from models if isinstance(models, list) else [models]
+    tables = inputs.toml_of(text, "the matrix", hint="it was read before").get("workload", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BadInput("the matrix has no [[workload]] that can be read", hint="name a run of another matrix")
+    for table in tables:
+        models = table.get("model")
+        yield from (model for model in (models if isinstance(models, list) else [models]) if isinstance(model, str))
 
 
 def _header_name(block: str) -> str:

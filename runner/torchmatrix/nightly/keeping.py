@@ -178,6 +178,9 @@ def _why_it_stays(run: RunFolder, pinned: Collection[Path]) -> str | None:
         return "when it began is still to come"
     if run.path.is_symlink() or run.path.parent.is_symlink():
         return "a link"
+    orders = run.path.parents[1].glob(f".*/{run.id}/order.json")  # of a cluster's scheduler
+    if not all((order.parent / "done").exists() for order in orders):
+        return "its jobs aren't done"
     unread: list[OSError] = []
     foreign = sorted(
         str(path.relative_to(run.path))

@@ -1,8 +1,9 @@
 """The verb accept."""
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -115,23 +116,23 @@ def accept(
     if write_baseline:
         _write_baseline(write_baseline, acceptance, notes)
     unfinished = [folder.id for folder in folders if not folder.read_record().complete]
-    skipped = [*_skipped(folders)]
+    skipped, names = [*_skipped(folders)], [folder.id for folder in folders]
     if redact:
         with TemporaryDirectory(prefix="torchmatrix-") as folder:
-            copies, clean = _redacted(store, folders, Path(folder))
-            acceptance, skipped = _shown(acceptance, _by_machine(copies)), [*_skipped(copies)]
-            notes, command = [*map(clean, notes)], clean(command)
+            copies, sources, clean = _redacted(store, folders, Path(folder))
+            hosts = {copy.path.parent.name: folder.path.parent.name for copy, folder in zip(copies, folders, strict=True)}
+            acceptance, skipped = _shown(acceptance, _by_machine(copies), sources, hosts), [*_skipped(copies)]
+            notes, command, names = [*map(clean, notes)], clean(command), [copy.id for copy in copies]
+            unfinished = [shown for shown, folder in zip(names, folders, strict=True) if folder.id in unfinished]
     acceptance = replace(acceptance, notes=[*notes, *skipped], unfinished=unfinished)
-    page.save(certificate.render(acceptance, [folder.id for folder in folders], command), output)
+    page.save(certificate.render(acceptance, names, command), output)
     if junit:
-        page.save(certificate.junit(acceptance, folders[-1].id), junit)
+        page.save(certificate.junit(acceptance, names[-1]), junit)
     if nccl_tests:
         page.save(in_json(certificate.nccl_tests(acceptance)), nccl_tests)
     for note in acceptance.notes:
         say(f"note: {note}", volume)
-    print(
-        in_json(certificate.as_record(acceptance, folders[-1].id)) if as_json else "\n".join(certificate.in_words(acceptance))
-    )
+    print(in_json(certificate.as_record(acceptance, names[-1])) if as_json else "\n".join(certificate.in_words(acceptance)))
     say(f"\n{output}", volume)
     raise typer.Exit(certificate.exit_code(acceptance))
 
@@ -304,11 +305,33 @@ def _judge(machines: "Mapping[str, Sequence[Check]]", rules: Rules, notes: list[
     return checks.judged(every, decides, last, beside, rules.looks)
 
 
-def _shown(acceptance: "Acceptance", machines: "Mapping[str, Sequence[Check]]") -> "Acceptance":
-    """Return the acceptance with what redacted copies of its launches say, and its own verdicts: names decide some."""
-    shown = [check for found in machines.values() for check in found]
-    pairs = zip(acceptance.checks, shown, strict=True)
-    return replace(acceptance, checks=[_shown_as(copy, check) for check, copy in pairs])
+def _shown(
+    acceptance: "Acceptance",
+    machines: "Mapping[str, Sequence[Check]]",
+    sources: "Mapping[Path, Path]",
+    hosts: Mapping[str, str],
+) -> "Acceptance":
+    """Return the acceptance with what redacted copies of its launches say, and its own verdicts: names decide some. Other names
+    sort otherwise: a check is that of the same launches. `sources`, `hosts`: see _by_launches.
+    """
+    copies = _by_launches((check for found in machines.values() for check in found), sources, hosts)
+    checks = [_shown_as(copies[key], check) for key, check in _by_launches(acceptance.checks, {}, {}).items()]
+    return replace(acceptance, checks=checks)
+
+
+def _by_launches(
+    checks: "Iterable[Check]", sources: "Mapping[Path, Path]", hosts: Mapping[str, str]
+) -> "dict[tuple[Hashable, ...], Check]":
+    """Return checks by the files of their launches and the place of their device; of a cell that wasn't launched, by its
+    machine's folders and its number. `sources`, `hosts`: of what a file and a folder are copies.
+    """
+    found: dict[tuple[Hashable, ...], Check] = {}
+    for check in checks:
+        files = frozenset(sources.get(launch.path, launch.path) for launch in check.launches)
+        where = files or tuple(sorted(hosts.get(name, name) for name in check.folders))
+        number = next(number for number in itertools.count() if (where, check.place, number) not in found)
+        found[where, check.place, number] = check
+    return found
 
 
 def _shown_as(copy: "Check", check: "Check") -> "Check":
@@ -317,10 +340,14 @@ def _shown_as(copy: "Check", check: "Check") -> "Check":
     return replace(copy, judged=replace(check.judged, why=copy.said or check.judged.why), **kept)
 
 
-def _redacted(store: "Results", folders: "Sequence[RunFolder]", root: Path) -> "tuple[list[RunFolder], Callable[[str], str]]":
-    """Return copies of the runs, in which hosts, serial numbers and addresses are pseudonyms, and what makes such texts."""
+def _redacted(
+    store: "Results", folders: "Sequence[RunFolder]", root: Path
+) -> "tuple[list[RunFolder], Mapping[Path, Path], Callable[[str], str]]":
+    """Return copies of the runs, in which hosts, serial numbers and addresses are pseudonyms, the file of which each is a copy,
+    and what makes such texts.
+    """
     from torchmatrix.reporting import redaction
 
     with redaction.redacting(store, say) as cleaner:
         copies = redaction.staged_together(folders, cleaner, root)
-        return copies, redaction.of_texts(folders, cleaner)
+        return copies, cleaner.sources, redaction.of_texts(folders, cleaner)

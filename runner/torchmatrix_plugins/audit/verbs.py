@@ -51,7 +51,7 @@ def audit(
     if not Path(target).is_file():
         list_runs(store)
     stated = words.stated(store, target)
-    findings = auditing.other_builds(stated.cells) + auditing.check(stated.figures)
+    findings = auditing.findings(stated.cells, stated.figures)
     several = coverage(stated.figures)
     checked = auditing.checked(stated.figures, stated.mixed)
     if as_json:

@@ -193,10 +193,12 @@ def _write_front(
     files = front.files(results, links, entries, cleaner, price_list, brand, names.secret)
     for name, content in files.items():
         put(target, name, content)
-    for name in {front.HISTORY, front.HISTORY_DATA, *front.MACHINE_TABLES} - files.keys():
+    drawn = [name for name in before.get("sizes") or () if name.startswith(f"{front.CHARTS}/")]
+    for name in {front.HISTORY, front.HISTORY_DATA, *front.MACHINE_TABLES, *drawn} - files.keys():
         remove(target, name)  # it is from earlier runs, perhaps published another way
     if before.get("redacted") != cleaner.enabled:
-        _clear(target, front.FOLDER, files)
+        for folder in (front.FOLDER, front.CHARTS):
+            _clear(target, folder, files)
     if cleaner.enabled:
         pages.refuse_bare(target, entries)
     badges = {name for name in (*files, *(before.get("badges") or ())) if name.endswith(".svg") and (target / name).exists()}

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from msgspec import Struct, convert
+
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput, EngineUnusable
@@ -23,6 +25,7 @@ from torchmatrix.core.files import content_of
 from torchmatrix.core.formatting import clipped, is_known, printable
 from torchmatrix.core.process import end_helpers, help_only
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.facts.wire import Moment
 from torchmatrix.machine.cpu import usable_cpus
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS
@@ -83,19 +86,66 @@ def known_pages(target: Path) -> dict[str, Page]:
 
 def read_page(folder: Path) -> Page:
     """Read the run.json of a run's folder; empty if there is none."""
-    return _object_in(folder / ABOUT)
-
-
-def _object_in(path: Path) -> Page:
-    try:
-        return dict(json.loads(content_of(path)))
-    except (FileNotFoundError, ValueError, TypeError, RecursionError):
-        return {}
+    return _object_in(folder / ABOUT, _About) or {}
 
 
 def state_of(target: Path) -> Page:
-    """Read the site.json of a site; empty if there is none."""
-    return _object_in(target / STATE)
+    """Read the site.json of a site; empty if there is none. Raises BadInput for a damaged one: it tells a redacted site."""
+    state = _object_in(target / STATE, _State)
+    if state is None:
+        raise BadInput(f"{target / STATE} is damaged", hint="restore it, or publish into another folder; nothing was changed")
+    return state
+
+
+class _Answers(Struct):
+    """The answers of a run as a page has them."""
+
+    lead: str
+    answers: list[dict[str, Any]]
+
+
+class _About(Struct):
+    """What is read of run.json; older versions wrote less."""
+
+    run: str | None = None
+    machine: str | None = None
+    host: str | None = None
+    hardware: str | None = None
+    headline: str | None = None
+    started_unix_seconds: Moment | None = None
+    complete: bool | None = None
+    redacted: bool | None = None
+    stacks: list[str] | None = None
+    cells: int | None = None
+    cells_ok: int | None = None
+    launches_not_ok: int | None = None
+    answers: _Answers | None = None
+    facts: dict[str, Any] | None = None
+    sizes: dict[str, int] | None = None
+    key: str | None = None
+    fingerprint: str | None = None
+
+
+class _State(Struct):
+    """What is read of site.json."""
+
+    redacted: bool | None = None
+    badges: list[str] | None = None
+    sizes: dict[str, int] | None = None
+    runs: list[dict[str, Any]] | None = None
+    fingerprint: str | None = None
+
+
+def _object_in(path: Path, kind: type[Struct]) -> Page | None:
+    """Read an object in which each field of `kind` has its type; empty if there is no file, None for a damaged one."""
+    try:
+        found = json.loads(content_of(path))
+        convert(found, kind)
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError):
+        return None
+    return dict(found)
 
 
 def identity_of(content: bytes) -> dict[str, Any]:

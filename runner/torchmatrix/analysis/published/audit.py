@@ -493,6 +493,11 @@ _BUILDS = {"cpu": "cpu"} | {vendor.accelerator: vendor.wheels for vendor in VEND
 """Prefixes of the local part of a version. "cpu" doesn't begin with "cu"."""
 
 
+def findings(table: Sequence[CellRow], figures: Sequence[Figure]) -> list[Finding]:
+    """Return all findings on a run, of its cells (see other_builds) and its figures."""
+    return other_builds(table) + check(figures)
+
+
 def other_builds(table: Sequence[CellRow]) -> list[Finding]:
     """Return a finding for each stack that got another build than it asks for, by its first such cell. `table`: of all cells
     (run_summary.cells_table).

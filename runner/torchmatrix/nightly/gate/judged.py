@@ -10,7 +10,7 @@ from typing import Any
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.files import disk_errors, plain_open
+from torchmatrix.core.files import disk_errors, locked_file
 from torchmatrix.core.formatting import none_for_nan
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import Compared, is_of_the_machine
@@ -181,10 +181,10 @@ def accept(results: Results, gate: Gate, globs: Sequence[str], because: str) -> 
     Raises BadInput where the record is damaged: what is added to it would not be read.
     """
     path, end = accepted_path(results, gate.host), lines.End()
-    for damaged in unreadable_record(results, gate.host):
-        raise BadInput(f"{path} is damaged: {damaged.reason}", hint="restore it, or move it away and accept all again")
     slower = slower_cells(gate, globs)
-    with disk_errors(path), plain_open(path, "a+b", buffering=0) as file:
+    with disk_errors(path), locked_file(path, wait=True) as file:  # two commands would write the same checksum
+        for damaged in unreadable_record(results, gate.host):
+            raise BadInput(f"{path} is damaged: {damaged.reason}", hint="restore it, or move it away and accept all again")
         file.seek(0)
         end.add(file.read())
         for judged in slower:

@@ -7,6 +7,7 @@ import errno
 import gzip
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -179,12 +180,20 @@ def written_before(target: Path, force: bool) -> list[str]:
     if not target.is_dir():
         raise BadInput(f"{target} is a file", hint="name a folder")
     try:
-        return [str(name) for name in json.loads(content_of(target / MARKER))["files"]]
+        return list(filter(_is_plain, json.loads(content_of(target / MARKER))["files"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         if any(target.iterdir()) and not force:
             hint = "name another folder, or use --force: files of the same names are replaced, all others stay"
             raise BadInput(f"{target} holds something other than an export", hint=hint) from None
     return []
+
+
+_EXPORTED = re.compile(r"(charts/)?[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def _is_plain(name: Any) -> bool:
+    """Check whether a name can be that of an exported file."""
+    return isinstance(name, str) and _EXPORTED.fullmatch(name) is not None
 
 
 def _fill(

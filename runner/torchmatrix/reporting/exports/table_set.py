@@ -188,7 +188,7 @@ def other_rows(view: View) -> dict[str, list[Row]]:
             {"cell": skip.cell, "stack": skip.stack, "reason": skip.reason, "fix": skip.fix} for skip in view.record.skips
         ],
         "failures": _failures(view),
-        "findings": _findings(measured, published.mixed(view.index.figures)),
+        "findings": _findings(view.every_cell, measured, published.mixed(view.index.figures)),
         "published": _published(section),
         "claims": _claims(section),
         "prices": [_fields_of(price) for price in view.price_list.prices.values()],
@@ -235,10 +235,10 @@ def _failures(view: View) -> list[Row]:
     ]
 
 
-def _findings(measured: Sequence[Measured], mixed: Sequence[str]) -> list[Row]:
+def _findings(table: Sequence[CellRow], measured: Sequence[Measured], mixed: Sequence[str]) -> list[Row]:
     """Return the findings and what could not be checked: an empty table would say that all is well."""
     figures = [cell.figure for cell in measured]
-    findings = [_fields_of(finding) for finding in audit.check(figures)]
+    findings = [_fields_of(finding) for finding in audit.findings(table, figures)]
     empty = {"level": "unchecked", "field": "throughput", "value": "", "unit": "", "limit": ""}
     return findings + [empty | _fields_of(figure) for figure in audit.checked(figures, mixed).unchecked]
 

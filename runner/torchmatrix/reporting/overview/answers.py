@@ -545,11 +545,13 @@ def _since_answer(since: Since | None) -> Answer | None:
     slower, faster = since.count("SLOWER"), since.count("FASTER")
     parts = [f"{n} {word}" for n, word in ((slower, "slower"), (faster, "faster")) if n]
     more = [*parts[1:], *unchanged(since)]
+    is_tested = since.count("SAME") + since.count("AMBIGUOUS") > 0
     return Answer(
         name="since", title="Since the last run", figure=parts[0] if parts else "none shown", interval="",
         text=" ".join(filter(None, (f"{', '.join(more)}." if more else "", since.shift))), chart="since",
         note=f"Since {since.run}. {what_else(since)}",
-        value=float(slower + faster), unit="cells", verdict="SLOWER" if slower else "FASTER" if faster else "AMBIGUOUS",
+        value=float(slower + faster) if parts or is_tested else math.nan, unit="cells",
+        verdict="SLOWER" if slower else "FASTER" if faster else "AMBIGUOUS" if is_tested else "n/a",
     )  # fmt: skip
 
 

@@ -266,7 +266,7 @@ def _audit(view: View) -> dict[str, Any]:
     """Return the findings, a description of what they rest on, and what could not be checked."""
     figures = [cell.figure for cell in view.measured]
     checked = audit.checked(figures, mixed(view.index.figures))
-    findings = audit.other_builds(view.every_cell) + audit.check(figures)
+    findings = audit.findings(view.every_cell, figures)
     return {
         "findings": findings,
         "audited": audit_words.result_in_words(checked, findings) if checked.figures or findings else None,
