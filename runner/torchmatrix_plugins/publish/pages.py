@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from msgspec import Struct, convert
+from msgspec import Struct, ValidationError, convert
 
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.core import __version__
@@ -86,66 +86,44 @@ def known_pages(target: Path) -> dict[str, Page]:
 
 def read_page(folder: Path) -> Page:
     """Read the run.json of a run's folder; empty if there is none."""
-    return _object_in(folder / ABOUT, _About) or {}
+    return _object_in(folder / ABOUT)
 
 
 def state_of(target: Path) -> Page:
-    """Read the site.json of a site; empty if there is none. Raises BadInput for a damaged one: it tells a redacted site."""
-    state = _object_in(target / STATE, _State)
-    if state is None:
-        raise BadInput(f"{target / STATE} is damaged", hint="restore it, or publish into another folder; nothing was changed")
-    return state
+    """Read the site.json of a site; empty if there is none."""
+    return _object_in(target / STATE)
 
 
 class _Answers(Struct):
-    """The answers of a run as a page has them."""
-
-    lead: str
-    answers: list[dict[str, Any]]
+    lead: str | None = None
+    answers: list[dict[str, Any]] | None = None
 
 
-class _About(Struct):
-    """What is read of run.json; older versions wrote less."""
-
-    run: str | None = None
-    machine: str | None = None
-    host: str | None = None
-    hardware: str | None = None
-    headline: str | None = None
-    started_unix_seconds: Moment | None = None
-    complete: bool | None = None
-    redacted: bool | None = None
-    stacks: list[str] | None = None
-    cells: int | None = None
-    cells_ok: int | None = None
-    launches_not_ok: int | None = None
-    answers: _Answers | None = None
-    facts: dict[str, Any] | None = None
-    sizes: dict[str, int] | None = None
-    key: str | None = None
-    fingerprint: str | None = None
+_FIELDS: Mapping[str, Any] = {
+    **dict.fromkeys(("run", "machine", "host", "hardware", "headline", "key", "fingerprint"), str | None),
+    **dict.fromkeys(("cells", "cells_ok", "launches_not_ok"), int | None),
+    "started_unix_seconds": Moment | None, "complete": bool | None, "stacks": list[str] | None, "badges": list[str] | None,
+    "answers": _Answers | None, "facts": dict[str, Any] | None, "sizes": dict[str, int] | None,
+    "runs": list[dict[str, Any]] | None,
+}  # fmt: skip
+"""The types of what is read of run.json and site.json."""
 
 
-class _State(Struct):
-    """What is read of site.json."""
-
-    redacted: bool | None = None
-    badges: list[str] | None = None
-    sizes: dict[str, int] | None = None
-    runs: list[dict[str, Any]] | None = None
-    fingerprint: str | None = None
-
-
-def _object_in(path: Path, kind: type[Struct]) -> Page | None:
-    """Read an object in which each field of `kind` has its type; empty if there is no file, None for a damaged one."""
+def _object_in(path: Path) -> Page:
+    """Read an object, without the fields that have another type than theirs; empty where none can be read."""
     try:
-        found = json.loads(content_of(path))
-        convert(found, kind)
-    except FileNotFoundError:
+        found = dict(json.loads(content_of(path)))
+    except (FileNotFoundError, ValueError, TypeError, RecursionError):
         return {}
-    except (ValueError, RecursionError):
-        return None
-    return dict(found)
+    return {name: value for name, value in found.items() if _is_of(value, _FIELDS.get(name, Any))}
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    try:
+        convert(value, kind)
+    except ValidationError:
+        return False
+    return True
 
 
 def identity_of(content: bytes) -> dict[str, Any]:

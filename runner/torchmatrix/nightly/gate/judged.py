@@ -181,10 +181,10 @@ def accept(results: Results, gate: Gate, globs: Sequence[str], because: str) -> 
     Raises BadInput where the record is damaged: what is added to it would not be read.
     """
     path, end = accepted_path(results, gate.host), lines.End()
+    _refuse_damaged(results, gate.host)
     slower = slower_cells(gate, globs)
     with disk_errors(path), locked_file(path, wait=True) as file:  # two commands would write the same checksum
-        for damaged in unreadable_record(results, gate.host):
-            raise BadInput(f"{path} is damaged: {damaged.reason}", hint="restore it, or move it away and accept all again")
+        _refuse_damaged(results, gate.host)
         file.seek(0)
         end.add(file.read())
         for judged in slower:
@@ -199,6 +199,11 @@ def accept(results: Results, gate: Gate, globs: Sequence[str], because: str) -> 
             )
             lines.append(file, event, end)
     return read_accepted(results, gate.host)
+
+
+def _refuse_damaged(results: Results, host: str) -> None:
+    for damaged in unreadable_record(results, host):
+        raise BadInput(f"{damaged.path} is damaged: {damaged.reason}", hint="restore it, or move it away and accept all again")
 
 
 # Canaries: cells whose software is never upgraded. If a canary moves as well, the machine is the cause.
