@@ -964,3 +964,36 @@ def test_of_several_devices_in_a_baseline_the_nearest_one_is_named(torchmatrix: 
     write(tmp_path / "results", limited)
     notes = judged(torchmatrix, tmp_path / "results", "--baseline", str(tmp_path / "both.json"))["notes"]
     assert "1 of 8 checks is not in the baseline: it has power limit 700 W, here 500 W" in notes
+
+
+def test_other_names_on_a_redacted_certificate_move_no_verdict_to_another_device(torchmatrix: Command, tmp_path: Path) -> None:
+    """Stacks are named after the user, the run after its host: their pseudonyms sort otherwise."""
+    run = write(tmp_path / "results", Server(name="box7", work=("gemm", "copy"), slow={("gemm", 5): 0.6}))
+    for path in sorted(run.path.rglob("*.jsonl")):
+        stack = "nightly-cu130" if "gemm" in str(path.relative_to(run.path)) else "release-2.7"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            line.pop("crc", None)
+            name = "nightly-cu130" if "gemm" in line.get("cell", str(path)) else stack
+            if "cell" in line:
+                line["cell"] = line["cell"].replace("stack-a/", f"{name}/", 1)
+            if isinstance(line.get("stack"), dict):
+                line["stack"]["name"] = name
+            elif "stack" in line:
+                line["stack"] = name
+        inside = path.relative_to(run.path).as_posix().replace("stack-a/", f"{stack}/", 1)
+        path.unlink()
+        (run.path / inside).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / inside).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    named = run.path.with_name("box7-before-driver")
+    run.path.rename(named)
+    words, told = ("--results", str(tmp_path / "results"), "--output", str(tmp_path / "p"), "--junit", str(tmp_path / "j")), {}
+    for redact in ((), ("--redact",)):
+        done = torchmatrix("accept", named.name, *words, "--json", *redact, USER="nightly", LOGNAME="nightly")
+        checks = json.loads(done.stdout)["checks"]
+        told[redact] = [
+            (check["operation"], check["device"], check["unit"], check["value"], check["verdict"]) for check in checks
+        ]
+    assert [device for operation, device, _, _, verdict in told[()] if "gemm" in operation and verdict == "FAIL"] == ["gpu5"]
+    assert told[()] == told[("--redact",)]
+    assert "box7" not in (tmp_path / "p").read_text() + (tmp_path / "j").read_text() + done.stdout

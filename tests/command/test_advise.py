@@ -159,3 +159,14 @@ def test_the_matrix_keeps_numbers_that_were_never_varied(torchmatrix: Command, t
     workloads = matrix_file.load(tmp_path / "more.toml").workloads
     assert {workload.factors["accumulate"] for workload in workloads} == {2}
     assert {workload.factors["checkpointing"] for workload in workloads} == {False, True}
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    ["workload = 5", "workload = [1]", '[workload]\nmodel = "x"', "[[workload]]\nbatch = 4", "[[workload]]\nmodel = 5",
+     "[[workload]]\nmodel = [5]", "[[workload]]\nmodel = {a = 1}", "[report]\ntitle = 5", ""],
+)  # fmt: skip
+def test_a_recorded_matrix_that_is_none_is_bad_input_at_most(torchmatrix: Command, tmp_path: Path, matrix: str) -> None:
+    write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 101.0}], matrix=matrix)
+    done = torchmatrix("advise", "resnet50", "--write", "m.toml")
+    assert done.returncode in (0, 2) and "Traceback" not in done.stderr, done.stderr

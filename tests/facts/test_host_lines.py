@@ -142,3 +142,22 @@ def test_a_line_of_more_levels_than_any_reader_follows_is_no_event() -> None:
     brackets = json.dumps({"event": "exit", "tail": ["[" * 1000] * 3}).encode()
     assert len(lines.lines_of(brackets).events) == 1
     assert len(lines.lines_of(json.dumps({"event": "x", "x": [[[1]]] * 1000}).encode()).events) == 1
+
+
+@pytest.mark.parametrize("indices", [[-9, 0], [-1], [2**60]])
+def test_a_devices_number_is_a_count(indices: list[int]) -> None:
+    first, *others = launch_lines(devices=tuple(range(len(indices))))
+    launch = launch_of(HERE, [{**first, "gpus": {**first["gpus"], "indices": indices}}, *others])
+    assert isinstance(launch, Unreadable) and "indices" in launch.reason
+
+
+@pytest.mark.parametrize("count", [10**400, -1, True, "7", float("nan")], ids=str)
+def test_flops_that_no_step_has_are_unknown(tmp_path: Path, count: Any) -> None:
+    run = write_run(tmp_path / "results", [{"rate": 100.0}] * 2)
+    rank = {"matmul": "fp16", "convolution": "fp16", "mixed": "mixed: fp16", "types": {"flops": {"fp16": count}}}
+    for path in run.path.glob("*/*/*/*.jsonl"):
+        read = [json.loads(line) for line in path.read_text().splitlines()]
+        read[-1:-1] = [{"event": "precision", "effective": [rank], "unix_seconds": 1.8e9, "monotonic_seconds": 50.0}]
+        path.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "crc"}) + "\n" for line in read))
+    for words in READING:
+        assert invoke([*words.split(), "--results", str(tmp_path / "results")]) in (0, 1, 2, 3, 5), words

@@ -5,9 +5,11 @@ import math
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -769,3 +771,19 @@ def test_the_command_reports_the_verdict_by_its_exit_code(
     assert unwritable.returncode == 4 and (tmp_path / "told.json").exists(), (
         "the hook is called although a file can't be written"
     )
+
+
+def test_two_acceptances_at_once_are_both_read(tmp_path: Path) -> None:
+    (tmp_path / "testhost").mkdir()
+    results, names = Results(tmp_path), [f"stack/w{number}/gpu0" for number in range(24)]
+
+    def add(name: str) -> None:
+        accept(results, made_of(name), [name], "driver 580")
+
+    def made_of(name: str) -> Gate:
+        cells = (JudgedCell(cell=name, verdict="regression"),)
+        return cast(Gate, SimpleNamespace(host="testhost", run="r", started=1e9, cells=cells))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, names))
+    assert unreadable_record(results, "testhost") == [] and sorted(read_accepted(results, "testhost")) == sorted(names)

@@ -571,3 +571,14 @@ def test_a_night_that_begins_at_its_time_makes_up_for_none() -> None:
     noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
     events = [began(day(9), noon - 24 * HOUR), ended(day(9), 0)]
     assert "missed" not in decide(events, noon + 5, "12:00").why and "missed" in decide(events, noon + HOUR, "12:00").why
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
+def test_a_run_stays_while_jobs_of_a_cluster_measure_for_it(tmp_path: Path, scheduler: str) -> None:
+    for number in (1, 2, 3):
+        a_run(tmp_path, day(number))
+        (tmp_path / f".{scheduler}" / day(number)).mkdir(parents=True)
+        (tmp_path / f".{scheduler}" / day(number) / "order.json").write_text("{}")
+    (tmp_path / f".{scheduler}" / day(2) / "done").touch()
+    stored = keeping.stored_runs(Results(tmp_path), "testhost", [])
+    assert [run.stays for run in stored] == ["its jobs aren't done", None, "its jobs aren't done"]

@@ -321,3 +321,9 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.Monkey
     with pytest.raises(BadInput, match="needs pyarrow") as caught:
         exports.names_of(["csv", "parquet"])
     assert "torchmatrix[parquet]" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", ".", "..", "../x", "/etc/hostname", "", "charts/../../x", 5, None, ["x"]])
+def test_a_damaged_mark_names_no_file_that_would_be_removed(tmp_path: Path, name: Any) -> None:
+    (tmp_path / exports.MARKER).write_text(json.dumps({"files": [name, "cells.csv", "charts/throughput.svg"]}))
+    assert exports.written_before(tmp_path, force=False) == ["cells.csv", "charts/throughput.svg"]

@@ -14,6 +14,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from threading import Event
@@ -24,7 +25,7 @@ from xml.etree import ElementTree
 import pytest
 from test_redaction import PLANTED, leaks, planted_run
 
-from support import PATIENCE_SECONDS
+from support import PATIENCE_SECONDS, invented
 from support.records import nights, write_run
 from torchmatrix.analysis import facts_cache, history, machines, prices
 from torchmatrix.core.errors import BadInput
@@ -610,3 +611,37 @@ def test_a_publication_that_is_interrupted_twice_ends(tmp_path: Path, seconds: f
             assert process.wait(60) in (0, 130, -signal.SIGINT)
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("redact", [False, True])
+def test_charts_of_an_earlier_publication_go_with_it(tmp_path: Path, redact: bool) -> None:
+    names = ("alpha-secret", "beta-secret")
+    for name in names:
+        machine = replace(invented.machines()[2], name=name, identity=name.ljust(16, "0").encode().hex()[:32])
+        invented.write(tmp_path / "r", machine)
+    path, results = tmp_path / "prices.csv", Results(tmp_path / "r")
+    path.write_text("gpu,price_per_hour,currency,source,date\nRTX 4090,3.6,EUR,offer,2026-01-31\n")
+    held = prices.price_list_for(path, results.runs())
+    site.publish(results, results.runs(), tmp_path / "site", redact=False, held=held)
+    before = {name for name in contents(tmp_path / "site") if name.startswith("charts/")}
+    (tmp_path / "site/charts/mine.txt").write_text("not ours")
+    runs = results.runs() if redact else results.runs()[:1]
+    site.publish(results, runs, tmp_path / "site", redact=redact)
+    after = contents(tmp_path / "site")
+    assert "charts/fastest-cost.html" in before - after.keys() and ("charts/mine.txt" in after) is not redact
+    assert not redact or not [name for name, content in after.items() if any(word.encode() in content for word in names)]
+
+
+@pytest.mark.parametrize("file", ["site.json", f"runs/20260101T000000Z/{ABOUT}"])
+@pytest.mark.parametrize("value", [5, "x", [5], {"a": [1]}, -1e30, True, None], ids=str)
+def test_a_field_of_another_type_in_a_sites_file_is_as_none(tmp_path: Path, file: str, value: Any) -> None:
+    for host in ("alpha", "beta"):
+        add_run(tmp_path / "r", host=host)
+    runs = Results(tmp_path / "r").runs()
+    publish(tmp_path / "r", tmp_path / "site")
+    shutil.copytree(tmp_path / "site/runs/20260101T000000Z", tmp_path / "site/runs/older")
+    path = tmp_path / "site" / file
+    held = json.loads(path.read_text())
+    for name in held.keys() - {"format", "redacted"}:
+        path.write_text(json.dumps({**held, "fingerprint": "x", name: value}))
+        site.publish(Results(tmp_path / "r"), runs, tmp_path / "site", redact=False)

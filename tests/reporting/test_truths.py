@@ -145,3 +145,20 @@ def test_an_advice_says_in_which_direction_it_is_better(told: Told, aim: str, wo
     told.write([{**launch, "readings": readings} for launch in both])
     done = invoke(told.folder, "advise", "resnet50", "--aim", aim)
     assert done.returncode == 0 and words in done.stdout, done.stdout + done.stderr
+
+
+def test_a_night_of_which_nothing_is_tested_has_no_verdict(told: Told) -> None:
+    for number, run in enumerate(nights(2)):
+        launches = [{"rate": 100.0 + number}, {"rate": 50.0, "stack": "b"}]
+        told.write(launches, run=run, key="same", matrix="")
+    (since,) = (answer for answer in told.answers("last")["answers"] if answer["name"] == "since")
+    assert (since["verdict"], since["value"], since["text"]) == ("n/a", None, "2 not tested.")
+
+
+def test_page_audit_and_export_have_the_same_findings(told: Told) -> None:
+    stack = {"name": "c", "torch": "2.5.1", "accelerator": "cpu"}
+    told.write([{"rate": rate, "stack": stack, "torch": "2.5.1+cu124", "vendor": "cpu"} for rate in (100.0, 101.0)])
+    audited = json.loads(invoke(told.folder, "audit", "last", "--json").stdout)["findings"]
+    exported = [row for row in told.table("findings") if row["level"] != "unchecked"]
+    assert [row["reason"] for row in audited] == [row["reason"] for row in exported] and len(exported) == 1
+    assert exported[0]["reason"] in told.page()

@@ -100,22 +100,22 @@ class _Answers(Struct):
 
 
 _FIELDS: Mapping[str, Any] = {
-    **dict.fromkeys(("run", "machine", "host", "hardware", "headline", "key", "fingerprint"), str | None),
-    **dict.fromkeys(("cells", "cells_ok", "launches_not_ok"), int | None),
-    "started_unix_seconds": Moment | None, "complete": bool | None, "stacks": list[str] | None, "badges": list[str] | None,
-    "answers": _Answers | None, "facts": dict[str, Any] | None, "sizes": dict[str, int] | None,
-    "runs": list[dict[str, Any]] | None,
+    **dict.fromkeys(("run", "machine", "host", "hardware", "headline", "key", "fingerprint"), str),
+    **dict.fromkeys(("cells", "cells_ok", "launches_not_ok"), int),
+    "started_unix_seconds": Moment, "complete": bool, "stacks": list[str], "badges": list[str],
+    "answers": _Answers, "facts": dict[str, Any], "sizes": dict[str, int],
+    "runs": list[dict[str, Any]],
 }  # fmt: skip
 """The types of what is read of run.json and site.json."""
 
 
 def _object_in(path: Path) -> Page:
-    """Read an object, without the fields that have another type than theirs; empty where none can be read."""
+    """Read an object, without the fields that are null or have another type than theirs; empty where none can be read."""
     try:
         found = dict(json.loads(content_of(path)))
     except (FileNotFoundError, ValueError, TypeError, RecursionError):
         return {}
-    return {name: value for name, value in found.items() if _is_of(value, _FIELDS.get(name, Any))}
+    return {name: value for name, value in found.items() if value is not None and _is_of(value, _FIELDS.get(name, Any))}
 
 
 def _is_of(value: Any, kind: Any) -> bool:
