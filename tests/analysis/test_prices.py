@@ -62,6 +62,8 @@ def test_a_card_with_two_devices_is_shared_by_them(tmp_path: Path) -> None:
         ("H200 SXM,1,,<b>,us,2026-01-31", '"<b>" is not a currency'),
         ("H200 SXM,1,,EUR,,2026-01-31", "source is missing"),
         ("H200 SXM,1,,EUR,us,31.1.2026", "not a date such as"),
+        ("H200 SXM,1,,EUR,us,20260131", "not a date such as"),
+        ("H200 SXM,1,,EUR,us,2026-W05-6", "not a date such as"),
         ("H200 SXM,1,,EUR,us,2026-01-31\nNVIDIA H200,2,,EUR,us,2026-01-31", "already has a price"),
         ("H200 SXM,1,,EUR,us,2026-01-31\nNVIDIA A10,2,,USD,us,2026-01-31", "several currencies: EUR, USD"),
     ],

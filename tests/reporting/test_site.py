@@ -280,7 +280,7 @@ def checked(content: bytes) -> ElementTree.Element:
 def feed_of(results: Results, count: int, secret: str = "s") -> ElementTree.Element:
     """Return the feed of the oldest `count` runs."""
     trends = history.trends(history.series(facts_cache.read(results, results.runs()[:count])))
-    return checked(atom_feed(trends, {("testhost", "20260113T000000Z"): "runs/x/index.html"}, 1.0, secret))
+    return checked(atom_feed(trends, {("testhost", "20260113T000000Z"): "runs/x/index.html"}, "history.html", 1.0, secret))
 
 
 def test_changes_of_level_are_a_feed_whose_ids_stay(tmp_path: Path) -> None:
@@ -300,7 +300,9 @@ def test_changes_of_level_are_a_feed_whose_ids_stay(tmp_path: Path) -> None:
 def test_a_site_has_a_feed_from_its_first_run_on(tmp_path: Path) -> None:
     add_run(tmp_path / "r")
     publish(tmp_path / "r", tmp_path / "site")
-    assert checked((tmp_path / "site/changes.xml").read_bytes()).findtext(f"{ATOM}updated") == "2026-01-01T00:00:00Z"
+    feed = checked((tmp_path / "site/changes.xml").read_bytes())
+    assert feed.findtext(f"{ATOM}updated") == "2026-01-01T00:00:00Z"
+    assert all((tmp_path / "site" / link.attrib["href"]).exists() for link in feed.iter(f"{ATOM}link"))
 
 
 def test_every_link_is_relative_and_leads_to_a_file(tmp_path: Path) -> None:

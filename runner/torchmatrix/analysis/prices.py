@@ -286,7 +286,6 @@ def _who(name: str, measured: Collection[str]) -> str:
 
 def _is_date(text: str) -> bool:
     try:
-        date.fromisoformat(text)
+        return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
-    return True

@@ -112,20 +112,22 @@ MOST_ENTRIES = 50
 _ATOM = "http://www.w3.org/2005/Atom"
 
 
-def atom_feed(trends: Sequence[Trend], pages: Mapping[tuple[str, str], str], newest: float, secret: str) -> bytes:
-    """Write the feed. `pages`: a run's report by host and run; `newest`: start of the newest run, in unix seconds."""
+def atom_feed(trends: Sequence[Trend], pages: Mapping[tuple[str, str], str], home: str, newest: float, secret: str) -> bytes:
+    """Write the feed. `pages`: a run's report by host and run; `home`: that of the feed; `newest`: start of the newest run, in
+    unix seconds.
+    """
     runs = history_page.changes_by_run(trends)
     feed = ElementTree.Element("feed", {"xmlns": _ATOM})
     _text(feed, "title", "torchmatrix: changes of level")
     _text(feed, "id", _id(secret, "feed"))
     _text(feed, "updated", _time(newest))
     ElementTree.SubElement(feed, "link", {"rel": "self", "type": "application/atom+xml", "href": FILE})
-    ElementTree.SubElement(feed, "link", {"rel": "alternate", "type": "text/html", "href": "history.html"})
+    ElementTree.SubElement(feed, "link", {"rel": "alternate", "type": "text/html", "href": home})
     _text(ElementTree.SubElement(feed, "author"), "name", "torchmatrix")
     ElementTree.SubElement(feed, "generator", {"version": __version__}).text = "torchmatrix"
     launched = sum(trend.is_launched for trend in trends)
     for (host, run), pairs in list(runs.items())[:MOST_ENTRIES]:
-        _entry(feed, _id(secret, host, run), pages.get((host, run), "history.html"), pairs, launched)
+        _entry(feed, _id(secret, host, run), pages.get((host, run), home), pairs, launched)
     ElementTree.indent(feed, " ")
     return bytes(ElementTree.tostring(feed, encoding="utf-8", xml_declaration=True)) + b"\n"
 
@@ -183,8 +185,10 @@ def files(
     )
     pages = {(cleaner.named("host", run.path.parent.name), cleaner.text(run.id)): _page_of(slug) for run, slug in links.items()}
     contents = {badge_address(newest.host, newest.cell): badge_svg(newest) for newest in figures}
-    contents |= {CELLS: _json(map(_figure, figures)), FILE: atom_feed(trends, pages, started, secret)}
-    if len(links) > 1:  # a single run has no trend
+    has_trends = len(links) > 1
+    feed = atom_feed(trends, pages, HISTORY if has_trends else "index.html", started, secret)
+    contents |= {CELLS: _json(map(_figure, figures)), FILE: feed}
+    if has_trends:
         contents[HISTORY] = history_page.render(trends, {**_ABOVE, "JSON": HISTORY_DATA}).encode()
         contents[HISTORY_DATA] = _json(trend.as_record() for trend in trends)
     context = _context(trends, figures, entries, pages, cleaner.enabled) | {"has_history": HISTORY in contents}
