@@ -389,3 +389,17 @@ def test_builds_of_one_release_are_matched_alike_in_both_directions(torchmatrix:
         record, answers, _ = answered(torchmatrix, root, "--baseline-gpu", baseline)
         assert record["lead"].startswith("One A100 80GB SXM4 is faster than one H100 SXM5 80GB: 1.50× over 1 workload.")
         assert answers["fastest"]["value"] == pytest.approx(1.5, rel=0.01)
+
+
+def test_low_and_high_of_an_answer_are_its_values_interval(torchmatrix: Command, root: Path) -> None:
+    for name, gpu, amp in (("a", A100, 200.0), ("h", H100, 330.0), ("b", B200, 500.0)):
+        machine(
+            root, name, gpu, cell(100.0), cell(amp, precision="amp"), cell(60.0, BERT), cell(0.6 * amp, BERT, precision="amp")
+        )
+    _, answers, _ = answered(torchmatrix, root)
+    assert answers["settings"]["figure"] == "2.00× to 5.00×"
+    known = {name: answer for name, answer in answers.items() if answer["low"] is not None}
+    assert "settings" in known
+    for name, answer in known.items():
+        assert answer["low"] < answer["value"] < answer["high"], (name, answer)
+        assert answer["high"] / answer["low"] < 1.2, (name, answer)

@@ -560,7 +560,8 @@ def _settings_answer(gpus: Gpus) -> Answer | None:
     if not means:
         return None
     least, most = (pick(means, key=lambda gpu: means[gpu].interval.value) for pick in (min, max))
-    values = [means[least].interval.value, means[most].interval.value]
+    best = means[most].interval
+    values = [means[least].interval.value, best.value]
     over = "eager" if name == "torch.compile" else "fp32" if name == "AMP" else "fp32, eager"
     verdicts = list(dict.fromkeys(words.verdict_of(mean) for mean in means.values()))
     verdict = f"{verdicts[0]} on {'each' if len(means) > 1 else 'it'}" if len(verdicts) == 1 else "verdicts differ"
@@ -569,9 +570,8 @@ def _settings_answer(gpus: Gpus) -> Answer | None:
     return Answer(
         name="settings", title=words.brings(name), figure=figure,
         text=f"over {over}: {verdict}" + (f"; least on {least}, most on {most}." if " to " in figure else "."),
-        note=f"Geometric means of pairs that differ in nothing else, of {where}.", chart="fastest", value=max(values),
-        low=min(values),
-        high=max(values), unit="×",
+        note=f"Geometric means of pairs that differ in nothing else, of {where}.", chart="fastest", value=best.value,
+        low=best.low, high=best.high, unit="×",
     )  # fmt: skip
 
 
