@@ -195,6 +195,20 @@ def test_nothing_leaves_the_page_sideways(browser: Any, name: str, width: int) -
 
 
 @pytest.mark.parametrize("name", ["index", "machines"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_cell_of_a_table_stands_in_its_column(browser: Any, name: str, width: int) -> None:
+    reader = Reader(browser, (EXAMPLES / f"{name}.html").as_uri(), viewport={"width": width, "height": 900})
+    seen, loose = reader.page.evaluate(
+        """() => { document.querySelectorAll("details").forEach(fold => fold.open = true);
+        const cells = [...document.querySelectorAll("section table :is(td, th)")].filter(cell => cell.checkVisibility());
+        const loose = cells.filter(cell => getComputedStyle(cell).display !== "table-cell");
+        return [cells.length, loose.map(cell => cell.textContent)] }"""
+    )
+    assert seen > 50 and loose == []
+    reader.context.close()
+
+
+@pytest.mark.parametrize("name", ["index", "machines"])
 def test_a_printed_table_has_all_its_columns_and_bars_stand_beside_their_names(browser: Any, name: str) -> None:
     """A page of A4 is 703 px wide within its margins; Chromium shrinks what is a little wider."""
     reader = Reader(browser, (EXAMPLES / f"{name}.html").as_uri(), viewport={"width": 703, "height": 1000})

@@ -111,7 +111,7 @@ def _verdict(row: Row) -> str:
     """Write the verdict: of a ratio by its corrected verdict, of a cell by its scatter."""
     verdict = row["verdict"]
     if "cv_fraction" in row and verdict == "n/a":
-        return words.NO_INTERVAL
+        return words.UNKNOWN if row.get("n") == 0 else words.NO_INTERVAL
     return escaped(words.verdict(verdict or "n/a") or str(verdict))
 
 

@@ -222,6 +222,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "nodes_in_words": sections.nodes_in_words(record),
         "complete": record.complete,
         "measured": sum(row.n > 0 for row in view.every_cell),
+        "launched": len(view.every_cell),
         "planned": len(record.planned),
         "launches": len(view.summary.launches),
         "again": sections.made_again(view.details),
