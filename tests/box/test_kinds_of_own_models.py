@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from support.boxes import bench, only, own_model, recorded
-from support.own_models import HOOKED, NET, PROVEN, SHIFT
+from support.own_models import HOOKED, MORE, NET, PROVEN, SHIFT
 from torchmatrix.core import assets
 from torchmatrix.facts import reading
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 TRAINED = (
-    ("self.rows = nn.Embedding(9, 6, sparse=True)", "inputs = inputs + self.rows((inputs[:, 0] > 0).long())"),
-    ("self.layer = torch.nn.utils.parametrizations.spectral_norm(self.layer)", "pass"),
+    MORE["sparse gradients"],
+    MORE["a spectral norm"],
     *(
         PROVEN[name]
         for name in ("complex weights", "whole and truth values", "a generator of its own", "a counter", "no numbers, and one")

@@ -159,6 +159,5 @@ MORE = {
     "a solver": ("self.o = nn.Parameter(torch.eye(6) * 3)", "inputs = torch.linalg.solve(self.o, inputs.t()).t()"),
     "a spectrum": ("self.o = nn.Parameter(torch.rand(4))", "inputs = torch.fft.irfft(torch.fft.rfft(inputs) * self.o, n=6)"),
     "sorted": ("self.o = nn.Linear(6, 6)", "inputs = self.o(inputs).sort(-1).values"),
-    "lists and dicts": ("", "return Out(logits=self.layer(inputs))"),
 }
 """Further ones, for many honest launches (tests/bench/honest.py)."""

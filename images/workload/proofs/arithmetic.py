@@ -63,8 +63,7 @@ def problem(args, types):
     """Return why the types don't meet what `args` ask for, or None."""
     products, backward = (_shares(types[name] or {}) for name in ("products", "backward"))
     step, alone = (_shares((types["apart_from_attention"] or {}).get(name, {})) for name in ("step", "alone"))
-    # A recurrent layer takes other products for a token than for a prompt: of a generation only new types count.
-    if step.keys() - alone.keys() if args.mode == "generate" and alone else _largest_difference(step, alone) > _SHARE_TOLERANCE:
+    if _is_unlike(args, step, alone):
         return _PRODUCTS_DIFFER % (args.precision, _describe_shares(step), _describe_shares(alone))
     for what, counts, expected in _types_to_judge(args, types):
         shares = _shares(counts)
@@ -73,6 +72,15 @@ def problem(args, types):
     if len(products) == 1 and len(backward) > 1 and not args.model_file:
         return _BACKWARD_DIFFERS % (args.precision, _describe_shares(backward), _describe_shares(products))
     return None
+
+
+def _is_unlike(args, step, alone):
+    """Check whether the shares of types in a step aren't those of the model called alone. Of a generation only new types count:
+    a recurrent layer takes other products for a token than for a prompt.
+    """
+    if args.mode == "generate" and alone:
+        return bool(step.keys() - alone.keys())
+    return _largest_difference(step, alone) > _SHARE_TOLERANCE
 
 
 def _largest_difference(first, second):

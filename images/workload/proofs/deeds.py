@@ -52,6 +52,11 @@ def buffers_of(model):
     return [buffer for buffer in every if buffer is not None]
 
 
+def copied_buffers(model):
+    """Return copies of the buffers, for set_buffers."""
+    return [buffer.detach().clone() for buffer in buffers_of(model)]
+
+
 def set_state(model, values):
     """Set `model` to the `state` of another instance."""
     parameters = list(model.parameters())

@@ -44,7 +44,7 @@ def _pass(args, model):
     arguments, family = reference.arguments(args), families.of(args)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     batch = {name: tensor[: arithmetic.FEW] for name, tensor in families.batches(arguments, device)[0].items()}
-    kept, states = [buffer.detach().clone() for buffer in deeds.buffers_of(model)], chance.states(model)
+    kept, states = deeds.copied_buffers(model), chance.states(model)
     drawing = _Drawing()
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad(), drawing.of(model):

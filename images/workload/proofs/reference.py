@@ -66,7 +66,7 @@ class Reference:
         self.batch = self._timed_batch(index) if seed is None else families.batch_of(self._reference_args, world.device, seed)
         if args.precision in _WEIGHT_TYPES:  # a user's file may give inputs in that type
             self._keep_in(torch.float32)
-        self._kept = [buffer.detach().clone() for buffer in deeds.buffers_of(self.model)], chance.states(self.model)
+        self._kept = deeds.copied_buffers(self.model), chance.states(self.model)
 
     def _timed_batch(self, index):
         batches = families.batches(self._reference_args, self._world.device)

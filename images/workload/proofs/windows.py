@@ -209,7 +209,7 @@ class Watch:
         begun, step = self._begun, self._begun.step
         if step.kept is None:
             return [], None, {}
-        steps, buffers = step.kept.take(), [buffer.detach().clone() for buffer in deeds.buffers_of(begun.plain)]
+        steps, buffers = step.kept.take(), deeds.copied_buffers(begun.plain)
         for _ in range(2):
             measure.run_steps(self._world, step, 1, 0)
         keeps = not all(map(torch.equal, buffers, deeds.buffers_of(begun.plain)))

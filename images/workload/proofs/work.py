@@ -113,9 +113,8 @@ def _look_again(args, world, timed):
     measure.run_steps(world, timed["step"], 1, BATCH)
     loss = timed["step"].losses()[-1]
     fingerprint = mark.read(loss)
-    return rules.of_all_ranks(world, rules.alive(args, fingerprint, timed["model"].parameters())) + rules.shared_norm(
-        args, world, fingerprint
-    )
+    dead = rules.alive(args, fingerprint, timed["model"].parameters())
+    return rules.of_all_ranks(world, dead) + rules.shared_norm(args, world, fingerprint)
 
 
 def _free_memory(world):

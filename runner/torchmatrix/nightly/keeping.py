@@ -59,11 +59,13 @@ def stored_runs(results: Results, host: str, pins: Sequence[str]) -> list[Stored
     listed = results.listed()
     runs = select(results, "all", host=host, all_runs=listed.runs) if listed.runs else []
     pinned = {run.path for word in pins for run in select(results, word, all_runs=listed.runs)}
+    orders = [order.parent for order in results.root.glob(".*/*/order.json")]  # of clusters' schedulers
+    ordered = {order.name for order in orders if not (order / "done").exists()}
     copied = {original: f"copied to {name_of(copy)}, which would then count" for copy, original in listed.copies.items()}
     return [
         Stored(
             run=run, is_complete=is_complete(run), bytes=bytes_on_disk(run.path),
-            stays=_why_it_stays(run, pinned) or copied.get(run),
+            stays=_why_it_stays(run, pinned, ordered) or copied.get(run),
         )
         for run in runs
     ]  # fmt: skip
@@ -169,7 +171,7 @@ def _aside(results: Results) -> Path:
     return results.root / FOLDER / "removed"
 
 
-def _why_it_stays(run: RunFolder, pinned: Collection[Path]) -> str | None:
+def _why_it_stays(run: RunFolder, pinned: Collection[Path], ordered: Collection[str]) -> str | None:
     if (run.path / PIN).exists() or run.path in pinned:
         return "pinned"
     if not STAMP.fullmatch(run.id):
@@ -178,8 +180,7 @@ def _why_it_stays(run: RunFolder, pinned: Collection[Path]) -> str | None:
         return "when it began is still to come"
     if run.path.is_symlink() or run.path.parent.is_symlink():
         return "a link"
-    orders = run.path.parents[1].glob(f".*/{run.id}/order.json")  # of a cluster's scheduler
-    if not all((order.parent / "done").exists() for order in orders):
+    if run.id in ordered:
         return "its jobs aren't done"
     unread: list[OSError] = []
     foreign = sorted(

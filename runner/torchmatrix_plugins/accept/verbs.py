@@ -115,7 +115,6 @@ def accept(
     acceptance = _judge(machines, rules, notes)
     if write_baseline:
         _write_baseline(write_baseline, acceptance, notes)
-    unfinished = [folder.id for folder in folders if not folder.read_record().complete]
     skipped, names = [*_skipped(folders)], [folder.id for folder in folders]
     if redact:
         with TemporaryDirectory(prefix="torchmatrix-") as folder:
@@ -123,7 +122,7 @@ def accept(
             hosts = {copy.path.parent.name: folder.path.parent.name for copy, folder in zip(copies, folders, strict=True)}
             acceptance, skipped = _shown(acceptance, _by_machine(copies), sources, hosts), [*_skipped(copies)]
             notes, command, names = [*map(clean, notes)], clean(command), [copy.id for copy in copies]
-            unfinished = [shown for shown, folder in zip(names, folders, strict=True) if folder.id in unfinished]
+    unfinished = [name for name, folder in zip(names, folders, strict=True) if not folder.read_record().complete]
     acceptance = replace(acceptance, notes=[*notes, *skipped], unfinished=unfinished)
     page.save(certificate.render(acceptance, names, command), output)
     if junit:

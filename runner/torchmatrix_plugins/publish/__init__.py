@@ -29,7 +29,7 @@ from torchmatrix.core.files import files_below, locked_file, plain_bytes, scratc
 from torchmatrix.core.formatting import count
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import redaction
-from torchmatrix.reporting.page import OURS, Brand
+from torchmatrix.reporting.page import APART, OURS, Brand
 from torchmatrix.reporting.pages import PageRequest
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.identities import Pseudonyms, load
@@ -193,11 +193,11 @@ def _write_front(
     files = front.files(results, links, entries, cleaner, price_list, brand, names.secret)
     for name, content in files.items():
         put(target, name, content)
-    drawn = [name for name in before.get("sizes") or () if name.startswith(f"{front.CHARTS}/")]
+    drawn = [name for name in before.get("sizes") or () if name.startswith(f"{APART}/")]
     for name in {front.HISTORY, front.HISTORY_DATA, *front.MACHINE_TABLES, *drawn} - files.keys():
         remove(target, name)  # it is from earlier runs, perhaps published another way
     if before.get("redacted") != cleaner.enabled:
-        for folder in (front.FOLDER, front.CHARTS):
+        for folder in (front.FOLDER, APART):
             _clear(target, folder, files)
     if cleaner.enabled:
         pages.refuse_bare(target, entries)

@@ -36,7 +36,7 @@ from torchmatrix_plugins.publish.pages import RUNS, WORDS, Page, as_files, place
 #
 # badges/MACHINE/CELL.svg: red without a number if the newest launch failed, grey if a newer run didn't launch the cell.
 
-FOLDER, CHARTS = "badges", "charts"
+FOLDER = "badges"
 _COLOURS = {"ok": "#0b6bcb", "failed": "#b42318", "stale": "#656d76"}
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 _LONGEST = 100
